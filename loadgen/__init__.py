@@ -1,0 +1,1 @@
+"""Benchmarks: Pequod's workloads, driven and measured (`python -m loadgen --help`)."""

@@ -1,0 +1,77 @@
+"""The command line of the benchmarks."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadgen.engine import QUICK, Plan, measure_engine
+from loadgen.report import STDOUT, progress, table, write_json
+
+EXAMPLES = """\
+examples:
+  python -m loadgen engine                       a table, after some minutes
+  python -m loadgen engine --quick               the same in seconds, at sizes too small to judge
+  python -m loadgen engine --json engine.json    the table, and all measurements in a file
+  python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark that the command line names."""
+    options = parser().parse_args(arguments)
+    options.run(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m loadgen",
+        description="Benchmarks of Pequod.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    benchmarks = top.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
+
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--json",
+        nargs="?",
+        const=STDOUT,
+        type=json_target,
+        metavar="FILE",
+        help='write all measurements to FILE as JSON; no FILE or "-" is standard output',
+    )
+    shared.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    shared.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
+
+    engine = benchmarks.add_parser(
+        "engine",
+        parents=[shared],
+        help="the engine in one process, against bare loops over dicts and sorted lists",
+        description="Speed, growth and memory of the engine, against bare hand-written loops.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    engine.set_defaults(run=run_engine)
+    return top
+
+
+def json_target(text: str) -> str:
+    """Refuse a file that cannot be written before the minutes of measuring, not after."""
+    directory = Path(text).absolute().parent
+    if text != STDOUT and not os.access(directory, os.W_OK):
+        raise argparse.ArgumentTypeError(f"cannot write into {directory}")
+    return text
+
+
+def run_engine(options: argparse.Namespace) -> None:
+    findings = measure_engine(QUICK if options.quick else Plan(), options.seed)
+    progress("done")
+    if options.json is not None:
+        write_json("engine", findings, options.json)
+    print(table(findings.ratios), file=sys.stderr if options.json == STDOUT else sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

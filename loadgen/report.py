@@ -1,0 +1,105 @@
+"""What every benchmark here hands in: results, ratios with their limits, and the machine.
+
+The file is `{"benchmark": ..., "machine": {...}, "results": [...], "ratios": {...}}`. Results
+are the single measurements, one flat object each; ratios are the few numbers that are compared
+from run to run and from machine to machine.
+"""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+Result = dict[str, object]
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A measured number, the most it may be, and in words what it was made of."""
+
+    name: str
+    value: float
+    limit: float
+    basis: str
+
+    @property
+    def verdict(self) -> str:
+        return "ok" if self.value <= self.limit else "over"
+
+
+@dataclass
+class Findings:
+    """What a benchmark, or a part of one, has measured."""
+
+    results: list[Result] = field(default_factory=list)
+    ratios: list[Ratio] = field(default_factory=list)
+
+    def add(self, other: "Findings") -> None:
+        self.results += other.results
+        self.ratios += other.ratios
+
+
+def machine_facts() -> dict[str, object]:
+    """The machine and interpreter that a number was measured on, and when."""
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def write_json(benchmark: str, findings: Findings, target: str) -> None:
+    """Write the report to the file `target`, or to standard output if that is "-"."""
+    report = {
+        "benchmark": benchmark,
+        "machine": machine_facts(),
+        "results": findings.results,
+        "ratios": {ratio.name: round(ratio.value, 4) for ratio in findings.ratios},
+    }
+    text = json.dumps(report, indent=2) + "\n"
+    if target == STDOUT:
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, "utf-8")
+
+
+def table(ratios: Iterable[Ratio]) -> str:
+    """The ratios for a reader at a terminal.
+
+    >>> print(table([Ratio("scan_fresh", 1.5, 2.5, "1.2 us, by hand 0.8 us")]))
+    ratio       measured  limit
+    scan_fresh      1.50    2.5  ok    1.2 us, by hand 0.8 us
+    """
+    lines = [("ratio", "measured", "limit", "", "")]
+    for ratio in ratios:
+        line = (ratio.name, f"{ratio.value:.2f}", f"{ratio.limit:g}", ratio.verdict, ratio.basis)
+        lines.append(line)
+    width = max(len(line[0]) for line in lines)
+    return "\n".join(
+        f"{name:{width}}  {value:>8}  {limit:>5}  {verdict:4}  {basis}".rstrip()
+        for name, value, limit, verdict, basis in lines
+    )
+
+
+def progress(message: str) -> None:
+    """Tell the person who waits, on standard error, what goes on and since when."""
+    print(f"{datetime.now():%H:%M:%S}  {message}", file=sys.stderr, flush=True)

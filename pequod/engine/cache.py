@@ -1,0 +1,467 @@
+"""`Cache`: the engine's face. It checks what callers say and keeps the hot paths short.
+
+A scan of a fresh range finds its subtable by one dict lookup, compares it with the hint left
+there by the last slow scan, and slices. Everything else takes the slow path, which freshens
+first and leaves a hint. Not thread-safe: one thread, or one event loop, owns a cache.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pequod.engine.catalogue import Catalogue
+from pequod.engine.eviction import SLACK, Candidate, make_room
+from pequod.engine.explain import explain
+from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
+from pequod.engine.residency import Loading, Residency, ResidentRange
+from pequod.engine.statistics import statistics, total_bytes
+from pequod.engine.status import StatusRange
+from pequod.engine.store import Hint, Store, Subtable, Table, row_bytes, value_bytes
+from pequod.errors import BadKey, BadRequest, BadValue, ComputedKey, MissingData
+from pequod.joins.parser import parse
+from pequod.keys import BAR, END, EVERYTHING, KeyRange, Pair, Value, point, prefix, table_of
+
+MAX_KEY = 4096  # characters
+MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
+
+
+class Cache:
+    """An ordered key-value cache whose cache joins keep themselves fresh.
+
+    >>> cache = Cache()
+    >>> [join] = cache.add_join("karma|<author> = count vote|<author>|<id>|<voter>;")
+    >>> cache.put("vote|ann|1|bob", "1")
+    >>> cache.get("karma|ann")
+    '1'
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        memory_limit: int | None = None,
+        subtables: Mapping[str, int] | None = None,
+    ) -> None:
+        """`subtables` gives, for a table, the number of bars up to which keys share a subtable."""
+        self._clock = clock
+        self._memory_limit = memory_limit
+        self._tick = 0
+        self._store = Store(subtables)
+        self._jump = self._store.jump
+        self._residency = Residency()
+        self._catalogue = Catalogue(self._store)
+        self._maintenance = Maintenance(
+            self._store, self._residency, self._catalogue.views, self._catalogue.pulls
+        )
+        self._notify = self._maintenance.updating.notify
+
+    # Reads.
+
+    def scan(
+        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+    ) -> list[Pair]:
+        """The rows with `first <= key < last`, in key order or reversed, at most `limit`."""
+        if first.__class__ is str and last.__class__ is str:
+            bar = first.find(BAR, first.find(BAR) + 1) + 1
+            subtable = self._jump.get(first[:bar])
+            if subtable is not None:
+                hint = subtable.hint
+                if hint is not None and hint.first <= first and last <= hint.last:
+                    self._tick = hint.used = self._tick + 1
+                    subtable.table.hits += 1
+                    pairs = subtable.rows.pairs(first, last)
+                    if limit is None and not reverse:
+                        return pairs
+                    return _limited(pairs, limit, reverse)
+        keys = _checked_range(first, last)
+        _checked_limit(limit)
+        self._freshen(keys)
+        subtable = self._hinted(keys)
+        if subtable is not None:
+            pairs = subtable.rows.pairs(first, last)
+        else:
+            pairs = self._maintenance.read(keys) if keys else []
+            self._raise_missing()
+        self._after_read(keys)
+        return _limited(pairs, limit, reverse)
+
+    def get(self, key: str) -> Value | None:
+        """The value of a key, or None."""
+        _check_key(key)
+        bar = key.find(BAR, key.find(BAR) + 1) + 1
+        subtable = self._jump.get(key[:bar])
+        if subtable is not None:
+            hint = subtable.hint
+            if hint is not None and hint.first <= key < hint.last:
+                self._tick = hint.used = self._tick + 1
+                subtable.table.hits += 1
+                return subtable.rows.get(key)
+        table = self._store.tables.get(table_of(key))
+        if table is None or table.plain:
+            return self._store.get(key)
+        pairs = self.scan(*point(key))
+        return pairs[0][1] if pairs else None
+
+    def count(self, first: str, last: str) -> int:
+        """The number of rows with `first <= key < last`."""
+        keys = _checked_range(first, last)
+        self._freshen(keys)
+        subtable = self._hinted(keys)
+        if subtable is not None:
+            return subtable.rows.count(first, last)
+        return len(self.scan(first, last))
+
+    # Writes.
+
+    def put(self, key: str, value: Value) -> None:
+        """Set a base row; a key that a join computes is refused."""
+        _check_key(key)
+        _check_value(value)
+        self._put(key, value)
+        self._limit_memory()
+
+    def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
+        """Set many base rows, or, if one of them is refused, none."""
+        rows = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
+        for pair in rows:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise BadRequest(f"put_many takes pairs of key and value, not {pair!r:.60}")
+            _check_key(pair[0])
+            _check_value(pair[1])
+            self._check_not_computed(pair[0], self._store.table(table_of(pair[0])))
+        for key, value in rows:
+            self._put(key, value)
+        self._limit_memory()
+
+    def _put(self, key: str, value: Value) -> None:
+        table = self._store.table(table_of(key))
+        if not table.plain:
+            self._check_not_computed(key, table)
+            self._residency.note(key, value)
+            if self._residency.is_missing(key):
+                return
+        old = self._store.put(table, key, value)
+        if table.updaters and old != value:
+            self._notify(table, key, old, value)
+
+    def remove(self, key: str) -> bool:
+        """Remove a base row; False if there was none."""
+        _check_key(key)
+        table = self._store.table(table_of(key))
+        self._check_not_computed(key, table)
+        self._residency.note(key, None)
+        old = self._store.remove(table, key)
+        if old is not None:
+            self._notify(table, key, old, None)
+        return old is not None
+
+    def remove_range(self, first: str, last: str) -> int:
+        """Remove the base rows of a range and say how many there were; computed rows stay."""
+        keys = _checked_range(first, last)
+        self._residency.note_removed(keys)
+        removed = 0
+        for key, _ in self._store.scan(keys):
+            table = self._store.table(table_of(key))
+            if table.plain or self._catalogue.writer(key, table.name) is None:
+                removed += self.remove(key)
+        return removed
+
+    def _check_not_computed(self, key: str, table: Table) -> None:
+        if table.plain:
+            return
+        plan = self._catalogue.writer(key, table.name)
+        if plan is not None:
+            raise ComputedKey(
+                f"{key!r} is computed by join {plan.join.name} ({plan.join.output.text}); "
+                "write its sources instead"
+            )
+
+    # Joins.
+
+    def add_join(self, text: str) -> list[dict[str, Any]]:
+        """Install the joins of `text`, all or none; gives the name and warnings of each."""
+        joins = parse(text)
+        new, named = self._catalogue.prepare(joins)
+        for plan in new:
+            self._uncompute(plan.output_keys)
+        self._catalogue.adopt(new)
+        for plan in new:
+            self._mark(self._store.table(plan.join.table))
+        return [
+            {
+                "name": name,
+                "warnings": join.warnings
+                if is_new
+                else [*join.warnings, f"already installed as {name}"],
+            }
+            for join, (name, is_new) in zip(joins, named, strict=True)
+        ]
+
+    def drop_join(self, name: str) -> None:
+        """Take a join and all it computed away."""
+        plan = self._catalogue.plan(name)
+        self._uncompute(plan.output_keys)
+        self._catalogue.remove(name)
+        self._mark(self._store.table(plan.join.table))
+
+    def joins(self) -> list[dict[str, Any]]:
+        """The installed joins in the order of their installation."""
+        return [
+            {
+                "name": plan.join.name,
+                "text": plan.join.text,
+                "maintenance": plan.join.maintenance,
+                "warnings": plan.join.warnings,
+            }
+            for plan in self._catalogue.plans.values()
+        ]
+
+    def _uncompute(self, keys: KeyRange) -> None:
+        """Forget all that is computed in a range or from it."""
+        table = self._store.table(table_of(keys.first))
+        for view in self._catalogue.views.get(table.name, ()):
+            for status in view.statuses.overlapping(keys):
+                self._maintenance.drop(status)
+        self._maintenance.drop_dependents(table, keys)
+
+    def _mark(self, table: Table) -> None:
+        """Note whether reads of a table may go straight to its rows."""
+        views, pulls = self._catalogue.views, self._catalogue.pulls
+        remote = self._residency.remote.overlapping(table.keys)
+        table.plain = not (views.get(table.name) or pulls.get(table.name) or remote)
+        for subtable in table:
+            subtable.hint = None
+
+    # Residency.
+
+    def declare_remote(self, keys: tuple[str, str]) -> None:
+        """From now on these base keys live elsewhere and are missing until they are loaded."""
+        keys = _checked_range(*keys)
+        if not keys:
+            return
+        for name in {table_of(keys.first), *self._store.tables}:
+            if self._store.table(name).keys.overlaps(keys):
+                self._leave(self._store.table(name), keys)
+        self._residency.declare_remote(keys)
+        self._store.remote = self._residency.remote
+        for table in self._store.tables_overlapping(keys):
+            self._mark(table)
+
+    def freshen(self, keys: tuple[str, str]) -> list[KeyRange]:
+        """Make a range ready to read; gives the base ranges that must be loaded first."""
+        keys = _checked_range(*keys)
+        self._begin()
+        self._maintenance.freshen(keys)
+        if keys:
+            self._maintenance.pulled(keys)
+        return self._take_missing()
+
+    def loading(self, keys: tuple[str, str]) -> Loading:
+        """Open a load of a remote range; see `Loading`."""
+        loading = Loading(_checked_range(*keys), self._close_loading)
+        self._residency.loadings.append(loading)
+        return loading
+
+    def _close_loading(self, loading: Loading, succeeded: bool) -> None:
+        self._residency.loadings.remove(loading)
+        if not succeeded:
+            return
+        rows = loading.rows_in(loading.keys)
+        for key, value in rows:
+            _check_key(key)
+            _check_value(value)
+            self._check_not_computed(key, self._store.table(table_of(key)))
+        self._tick += 1
+        for gap in self._residency.missing(loading.keys):
+            for key, value in rows:
+                if key in gap:
+                    self._store.put(self._store.table(table_of(key)), key, value)
+            self._residency.resident.add(ResidentRange(gap, self._tick))
+        self._limit_memory()
+
+    def evict(self, keys: tuple[str, str]) -> None:
+        """Take computed and remote data of a range out of memory; it comes back when read."""
+        keys = _checked_range(*keys)
+        for table in self._store.tables_overlapping(keys):
+            for view in self._catalogue.views.get(table.name, ()):
+                for status in view.statuses.overlapping(keys):
+                    self._evict(status)
+        for gone in self._residency.leave(keys):
+            self._evict_rows(gone)
+
+    def _evict(self, one: Candidate) -> None:
+        if isinstance(one, StatusRange):
+            one.view.table.evictions += 1
+            for plan in one.view.plans:
+                plan.counters.evictions += 1
+            self._maintenance.drop(one)
+            return
+        for gone in self._residency.leave(one.keys):
+            self._evict_rows(gone)
+
+    def _evict_rows(self, keys: KeyRange) -> None:
+        for table in self._store.tables_overlapping(keys):
+            table.evictions += 1
+            self._leave(table, keys)
+
+    def _leave(self, table: Table, keys: KeyRange) -> None:
+        """Take the base rows of a range out, and forget all that was computed from them."""
+        self._maintenance.drop_dependents(table, keys)
+        for span_keys, span_values in list(table.spans(keys)):
+            for key, _ in zip(span_keys, span_values, strict=True):
+                if table.plain or self._catalogue.writer(key, table.name) is None:
+                    self._store.remove(table, key)
+
+    def _limit_memory(self) -> None:
+        limit = self._memory_limit
+        if limit is None or self._bytes() <= limit:
+            return
+        candidates: list[Candidate] = list(self._residency.resident)
+        for views in self._catalogue.views.values():
+            candidates.extend(status for view in views for status in view.statuses)
+        make_room(
+            candidates,
+            self._dependents,
+            self._tick,
+            lambda: self._bytes() <= limit * SLACK,
+            self._evict,
+        )
+
+    def _dependents(self, keys: KeyRange) -> list[StatusRange]:
+        return [
+            status
+            for table in self._store.tables_overlapping(keys)
+            for status in table.updaters.statuses(keys)
+        ]
+
+    def _bytes(self) -> int:
+        return total_bytes(self._store, self._catalogue)
+
+    # Introspection.
+
+    def explain(self, first: str, last: str) -> dict[str, Any]:
+        """Which joins make up a range, from which sources, fresh or not, and at what cost."""
+        keys = _checked_range(first, last)
+        return explain(self._store, self._catalogue, self._residency, keys, self._clock())
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and bytes, in all, per table and per join."""
+        return statistics(self._store, self._catalogue)
+
+    # The slow path of reads.
+
+    def _begin(self) -> None:
+        self._tick += 1
+        self._maintenance.tick = self._tick
+        self._maintenance.now = self._clock()
+
+    def _freshen(self, keys: KeyRange) -> None:
+        self._begin()
+        if keys:
+            self._maintenance.freshen(keys)
+            self._raise_missing()
+
+    def _take_missing(self) -> list[KeyRange]:
+        missing, self._maintenance.missing = self._maintenance.missing, []
+        return sorted(set(missing))
+
+    def _raise_missing(self) -> None:
+        if self._maintenance.missing:
+            raise MissingData(self._take_missing())
+
+    def _hinted(self, keys: KeyRange) -> Subtable | None:
+        """The subtable that holds a fresh range alone, with a hint for the next read."""
+        within = keys.first[: keys.first.find(BAR, keys.first.find(BAR) + 1) + 1]
+        subtable = self._jump.get(within)
+        if subtable is None or keys.last > subtable.last or not keys:
+            return None
+        table = subtable.table
+        first, last = subtable.first, subtable.last
+        if not table.plain:
+            if self._catalogue.pulls.get(table.name):
+                return None
+            if self._residency.remote.overlapping(KeyRange(first, last)):
+                return None
+            statuses = []
+            for view in self._catalogue.views[table.name]:
+                if view.keys.overlaps(KeyRange(first, last)):
+                    status = view.statuses.at(keys.first)
+                    if status is None or status.last < keys.last or status.expires is not None:
+                        return None
+                    statuses.append(status)
+            for status in statuses:
+                first, last = max(first, status.first), min(last, status.last)
+            if subtable.hint is None:
+                for status in statuses:
+                    status.hinted = [*(status.hinted or ()), subtable]
+        subtable.hint = Hint(first, last, self._tick)
+        return subtable
+
+    def _after_read(self, keys: KeyRange) -> None:
+        table = self._store.tables.get(table_of(keys.first))
+        for view in self._catalogue.views.get(table.name, ()) if table else ():
+            if len(view.statuses) > MAX_FRAGMENTS and table:
+                within = table.subtable_prefix(keys.first)
+                if within and keys.last <= prefix(within).last:
+                    self._maintenance.coalesce(view, prefix(within))
+                    self._take_missing()
+        self._limit_memory()
+
+    def _check(self) -> None:
+        """Verify every structure; tests call it after each step."""
+        self._store._check()
+        self._residency._check()
+        for table, views in self._catalogue.views.items():
+            for view in views:
+                view._check()
+            assert sum(view.rows for view in views) <= self._store.table(table).rows
+        for table in self._store.tables.values():
+            rows = [pair for keys, values in table.spans(EVERYTHING) for pair in zip(keys, values)]
+            size = 0
+            for key, value in rows:
+                view = next(
+                    (v for v in self._catalogue.views.get(table.name, ()) if v.writes(key)), None
+                )
+                size += row_bytes(key) + value_bytes(value) if view is None else view.row_bytes(key)
+            assert size == table.bytes, f"{table.name!r}: {size} bytes, not {table.bytes}"
+
+
+def _limited(pairs: list[Pair], limit: int | None, reverse: bool) -> list[Pair]:
+    if reverse:
+        pairs.reverse()
+    if limit is None:
+        return pairs
+    _checked_limit(limit)
+    return pairs[:limit]
+
+
+def _check_key(key: object) -> None:
+    if key.__class__ is not str:
+        raise BadKey(f"a key is text, not {type(key).__name__}")
+    assert isinstance(key, str), "checked above"
+    if not key or len(key) > MAX_KEY:
+        raise BadKey(f"a key has 1 to {MAX_KEY} characters, not {len(key)}")
+    if not key.isascii():
+        if key[0] == END:
+            raise BadKey("a key may not start with the last character of Unicode")
+        if any("\ud800" <= character <= "\udfff" for character in key):
+            raise BadKey(f"a key is valid Unicode, and {key[:30]!r} has a lone surrogate")
+
+
+def _check_value(value: object) -> None:
+    if value.__class__ is not str and value.__class__ is not bytes:
+        raise BadValue(f"a value is str or bytes, not {type(value).__name__}")
+    assert isinstance(value, (str, bytes)), "checked above"
+    if len(value) > MAX_VALUE:
+        raise BadValue(f"a value has at most {MAX_VALUE} characters, not {len(value)}")
+
+
+def _checked_range(first: object, last: object) -> KeyRange:
+    if not isinstance(first, str) or not isinstance(last, str):
+        wrong = last if isinstance(first, str) else first
+        raise BadKey(f"a range has text at both ends, not {type(wrong).__name__}")
+    return KeyRange(first, last)
+
+
+def _checked_limit(limit: object) -> None:
+    if limit is not None and (not isinstance(limit, int) or limit < 0 or limit is True):
+        raise BadRequest(f"a limit is a number of rows or None, not {limit!r:.60}")

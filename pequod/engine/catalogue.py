@@ -1,0 +1,198 @@
+"""The installed joins: what may be installed beside what, and which joins form a view."""
+
+from collections.abc import Iterable
+
+from pequod.engine.plan import Plan
+from pequod.engine.status import View
+from pequod.engine.store import Store
+from pequod.errors import JoinError, UnknownJoin
+from pequod.joins.join import PULL, PUSH, CacheJoin
+from pequod.joins.pattern import Pattern
+from pequod.keys import prefix
+
+Node = tuple[Plan, ...]  # joins that may write the same keys
+
+
+class Catalogue:
+    """All installed joins, by name, and by output table as views and pull joins."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._installs = 0
+        self.plans: dict[str, Plan] = {}
+        self.views: dict[str, list[View]] = {}
+        self.pulls: dict[str, list[Plan]] = {}
+
+    def plan(self, name: str) -> Plan:
+        plan = self.plans.get(name)
+        if plan is None:
+            known = ", ".join(self.plans) or "none"
+            raise UnknownJoin(f"no join is named {name!r}; installed: {known}")
+        return plan
+
+    def writer(self, key: str, table: str) -> Plan | None:
+        """A join that may write this key."""
+        for plan in self._writers(table):
+            if plan.join.output.matches(key):
+                return plan
+        return None
+
+    def _writers(self, table: str) -> list[Plan]:
+        pushed = [plan for view in self.views.get(table, ()) for plan in view.plans]
+        return pushed + self.pulls.get(table, [])
+
+    def prepare(self, joins: Iterable[CacheJoin]) -> tuple[list[Plan], list[tuple[str, bool]]]:
+        """Plans for the joins that are new, and for each join its name and if it is new."""
+        plans = dict(self.plans)
+        named: list[tuple[str, bool]] = []
+        for join in joins:
+            twin = next((name for name in plans if _equal(plans[name].join, join)), None)
+            if twin is not None:
+                named.append((twin, False))
+                continue
+            name = join.name or _free_name(join.table, plans)
+            if name in plans:
+                raise JoinError(
+                    f"another join is named {name}: {plans[name].join.text} "
+                    f"drop it first with drop_join({name!r}), or choose another name"
+                )
+            self._installs += 1
+            join = CacheJoin(name, join.output, join.sources, join.maintenance, join.seconds)
+            plans[name] = Plan(join, self._installs)
+            named.append((name, True))
+        new = [plan for name, plan in plans.items() if name not in self.plans]
+        for plan in new:
+            self._check_base_keys(plan)
+        self._ranked(list(plans.values()))
+        return new, named
+
+    def adopt(self, plans: list[Plan]) -> None:
+        """Put plans into the catalogue; the views of their tables must have nothing computed."""
+        self.plans.update((plan.join.name, plan) for plan in plans)
+        self._rebuild({plan.join.table for plan in plans})
+
+    def remove(self, name: str) -> None:
+        plan = self.plans.pop(name)
+        self._rebuild({plan.join.table})
+
+    def _rebuild(self, tables: set[str]) -> None:
+        nodes = self._ranked(list(self.plans.values()))
+        for name in tables:
+            mine = [node for node in nodes if node[0].join.table == name]
+            self.pulls[name] = [node[0] for node in mine if _pulls(node)]
+            kept = {tuple(view.plans): view for view in self.views.get(name, [])}
+            self.views[name] = [
+                kept.get(node) or View(self._store.table(name), list(node))
+                for node in mine
+                if not _pulls(node)
+            ]
+
+    def _ranked(self, plans: list[Plan]) -> list[Node]:
+        """The plans as nodes, sources before readers; raises if they cannot be installed."""
+        nodes = _nodes(plans)
+        feeds = {
+            reader: [node for node in nodes if _feeds(node, reader)] for reader in nodes
+        }
+        for reader, sources in feeds.items():
+            if any(plan.join.maintenance == PUSH for plan in reader):
+                for source in sources:
+                    if _pulls(source):
+                        raise JoinError(
+                            f"push join {_names(reader)} reads pull join {_names(source)}, whose "
+                            "rows are never stored; make it `pull` or `snapshot` too"
+                        )
+        ranks: dict[Node, int] = {}
+        path: list[Node] = []
+
+        def rank(node: Node) -> int:
+            if node in path:
+                cycle = " -> ".join(_names(one) for one in [*path[path.index(node) :], node])
+                raise JoinError(
+                    f"recursion: {cycle}; a join may not read what it writes, directly or "
+                    "through others; write into another table"
+                )
+            if node not in ranks:
+                path.append(node)
+                ranks[node] = 1 + max((rank(source) for source in feeds[node]), default=0)
+                path.pop()
+            return ranks[node]
+
+        for node in nodes:
+            rank(node)
+        for node, value in ranks.items():
+            for plan in node:
+                plan.rank = value
+        return nodes
+
+    def _check_base_keys(self, plan: Plan) -> None:
+        """A join must not write where base data is."""
+        join = plan.join
+        found = [
+            key
+            for keys, _ in self._store.table(join.table).spans(prefix(join.output.literal_head))
+            for key in keys
+            if join.output.matches(key) and self.writer(key, join.table) is None
+        ]
+        if found:
+            raise JoinError(
+                f"join {join.name} would write over base data: {len(found)} keys match "
+                f"{join.output.text}, {min(found)!r} for one; remove them or write elsewhere"
+            )
+
+
+def _equal(one: CacheJoin, other: CacheJoin) -> bool:
+    """True if two joins say the same; a name not given fits any."""
+    return (one.output, one.sources, one.maintenance, one.seconds) == (
+        other.output,
+        other.sources,
+        other.maintenance,
+        other.seconds,
+    )
+
+
+def _free_name(table: str, plans: dict[str, Plan]) -> str:
+    number = 1
+    while f"{table}#{number}" in plans:
+        number += 1
+    return f"{table}#{number}"
+
+
+def _nodes(plans: list[Plan]) -> list[Node]:
+    """Joins whose outputs overlap belong together; pull joins store nothing and stand alone."""
+    nodes: list[Node] = []
+    for plan in plans:
+        if plan.join.maintenance == PULL:
+            nodes.append((plan,))
+            continue
+        touching = [node for node in nodes if not _pulls(node) and _touches(node, plan)]
+        merged = sorted({plan, *(one for node in touching for one in node)}, key=lambda p: p.order)
+        nodes = [node for node in nodes if node not in touching]
+        nodes.append(tuple(merged))
+    return nodes
+
+
+def _touches(node: Node, plan: Plan) -> bool:
+    return any(_overlap(one.join.output, plan.join.output) for one in node)
+
+
+def _feeds(node: Node, reader: Node) -> bool:
+    return any(
+        _overlap(one.join.output, source.pattern)
+        for one in node
+        for plan in reader
+        for source in plan.join.sources
+    )
+
+
+def _overlap(one: Pattern, other: Pattern) -> bool:
+    # Different heads part most patterns at once.
+    head = min(len(one.literal_head), len(other.literal_head))
+    return one.literal_head[:head] == other.literal_head[:head] and one.overlaps(other)
+
+
+def _pulls(node: Node) -> bool:
+    return node[0].join.maintenance == PULL
+
+
+def _names(node: Node) -> str:
+    return "+".join(plan.join.name for plan in node)

@@ -1,0 +1,380 @@
+"""Keeping outputs fresh: compute gaps, settle what waits, refresh snapshots, drop ranges.
+
+`freshen` works its way down: before a source range is read, everything computed in it is
+made fresh. Base data that is not in memory is noted in `missing`; whatever needed it stays as
+it was, and whatever did not is finished.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from pequod.engine.execution import Derivation, Enter, Execution, Slots
+from pequod.engine.operators import Fold
+from pequod.engine.plan import Plan, Step
+from pequod.engine.residency import Residency
+from pequod.engine.status import Links, StatusRange, View
+from pequod.engine.store import Store, Table, merged
+from pequod.engine.updaters import Context
+from pequod.engine.updating import Updating
+from pequod.keys import KeyRange, Pair, Value, prefix
+
+MAX_FRAGMENTS = 16  # status ranges in one subtable, before they are computed anew as one
+
+
+class Maintenance:
+    """Makes output ranges fresh, and takes them away."""
+
+    def __init__(
+        self,
+        store: Store,
+        residency: Residency,
+        views: dict[str, list[View]],
+        pulls: dict[str, list[Plan]],
+    ) -> None:
+        self._store = store
+        self._residency = residency
+        self._views = views
+        self._pulls = pulls
+        self._links = Links(store)
+        self._execution = Execution(store)
+        self._execution.spans = self._spans
+        self.updating = Updating(store, self._execution, self._links)
+        self.missing: list[KeyRange] = []
+        self.now = 0.0
+        self.tick = 0
+
+    # Reading.
+
+    def freshen(self, keys: KeyRange, reader: StatusRange | None = None) -> bool:
+        """Make all that is computed in a range fresh; False if something is missing."""
+        whole = len(self.missing)
+        for table in self._store.tables_overlapping(keys):
+            if not table.plain:
+                self._freshen_table(table, keys, reader)
+        if len(self._residency.remote):
+            self._reside(keys)
+        return len(self.missing) == whole
+
+    def _freshen_table(self, table: Table, keys: KeyRange, reader: StatusRange | None) -> bool:
+        whole = len(self.missing)
+        for view in self._views.get(table.name, ()):
+            wanted = keys.clip(view.keys)
+            if wanted:
+                self._freshen_view(view, wanted, reader)
+        return len(self.missing) == whole
+
+    def _reside(self, keys: KeyRange) -> bool:
+        missing = self._residency.missing(keys)
+        self.missing += missing
+        self._residency.touch(keys, self.tick)
+        return not missing
+
+    def pulled(self, keys: KeyRange) -> dict[str, Value]:
+        """The rows of pull joins in a range, computed for this one read."""
+        found: list[tuple[Plan, list[Derivation]]] = []
+        for table in self._store.tables_overlapping(keys):
+            for plan in self._pulls.get(table.name, ()):
+                if plan.output_keys.overlaps(keys):
+                    plan.counters.computes += 1
+                    found.append((plan, self._execution.derive_range(plan, keys, self._enter())))
+        return self._execution.combined(found) if found else {}
+
+    def read(self, keys: KeyRange) -> list[Pair]:
+        """All rows of a fresh range: those of the store and those of pull joins."""
+        pairs = self._store.scan(keys)
+        pulled = self.pulled(keys)
+        if not pulled:
+            return pairs
+        rows = dict(pairs)
+        for key, value in pulled.items():
+            rows[key] = value if key not in rows else self._contest(key)
+        return sorted(rows.items(), key=lambda pair: pair[0])
+
+    def _contest(self, key: str) -> Value:
+        """The value of a key that a pull join and a stored row both claim."""
+        table = self._store.tables_overlapping(KeyRange(key, key + "\0"))[0].name
+        plans = [plan for view in self._views.get(table, ()) for plan in view.plans]
+        value = self._execution.winner([*plans, *self._pulls[table]], key, self._enter())
+        assert value is not None, f"nobody derives {key!r}"
+        return value
+
+    def _spans(self, table: Table, keys: KeyRange) -> Iterable[tuple[list[str], list[Value]]]:
+        if self._pulls.get(table.name):
+            pairs = self.read(keys)
+            return [([key for key, _ in pairs], [value for _, value in pairs])]
+        return table.spans(keys)
+
+    def _enter(self, status: StatusRange | None = None) -> Enter:
+        """Before a source is read, make it fresh; then let its changes reach `status`."""
+
+        def enter(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
+            table = self._store.table(step.table)
+            if not table.plain:
+                whole = len(self.missing)
+                for keys in ranges:
+                    self._freshen_table(table, keys, status)
+                    if len(self._residency.remote):
+                        self._reside(keys)
+                if len(self.missing) > whole:
+                    return False
+            if status is not None and step.plan.watches:
+                self._links.link(status, step, slots)
+            return True
+
+        return enter
+
+    # Freshening one view.
+
+    def _freshen_view(self, view: View, keys: KeyRange, reader: StatusRange | None) -> None:
+        """Settle or compute everything of a view in a range."""
+        whole = len(self.missing)
+        busy = True
+        while busy and len(self.missing) == whole:
+            busy = False
+            for status in view.statuses.overlapping(keys):
+                if not status.dropped and not self._is_fresh(status):
+                    busy = True
+                    self._settle(status)
+            for gap in view.statuses.gaps(keys):
+                busy = True
+                self._compute(view, gap)
+        for status in view.statuses.overlapping(keys):
+            status.used = self.tick
+            if reader is not None and status.expires is not None:
+                reader.expiring = {**(reader.expiring or {}), status: None}
+
+    def _is_fresh(self, status: StatusRange) -> bool:
+        return status.fresh and (status.expires is None or self.now < status.expires)
+
+    def _compute(self, view: View, gap: KeyRange) -> None:
+        """Compute a range that no status range covers, as part of a neighbour if one fits."""
+        status = self._neighbour(view, gap)
+        extends = status is not None
+        if status is None:
+            status = StatusRange(view, gap, view.signature(gap), self.tick)
+        rows, folds = self._evaluate(status, gap)
+        if rows is None or status.dropped:
+            if not extends:
+                self._links.unlink_all(status)
+            return
+        if extends:
+            self._widen(status, gap)
+        else:
+            self._place(status)
+            view.statuses.add(status)
+        status.expires = self._expiry(status)
+        if folds is not None:
+            status.folds = {**(status.folds or {}), **folds}
+        view.table.splice(sorted(rows.items()))
+        view.account(len(rows), sum(map(view.row_bytes, rows)))
+        if view.seconds is None:
+            self._join_neighbours(status)
+
+    def _evaluate(
+        self, status: StatusRange, keys: KeyRange
+    ) -> tuple[dict[str, Value] | None, dict[str, Fold] | None]:
+        """The rows of a range, and the groups if it is an aggregate; None if data is missing."""
+        view = status.view
+        whole = len(self.missing)
+        found = []
+        for plan in view.plans:
+            plan.counters.computes += 1
+            found.append((plan, self._execution.derive_range(plan, keys, self._enter(status))))
+        if len(self.missing) > whole:
+            return None, None
+        if view.folds:
+            plan, derivations = found[0]
+            folds = self._execution.fold(plan, derivations)
+            results = {key: fold.result() for key, fold in folds.items()}
+            folds = {key: fold for key, fold in folds.items() if results[key] is not None}
+            return {key: value for key, value in results.items() if value is not None}, folds
+        if view.contested:
+            return self._execution.combined(found), None
+        return {key: value for key, _, value in found[0][1]}, None
+
+    def _expiry(self, status: StatusRange) -> float | None:
+        """When a range must be looked at again: its own snapshot's age, or that of its sources."""
+        ends = [source.expires for source in status.expiring or () if source.expires is not None]
+        if status.view.seconds is not None:
+            ends.append(self.now + status.view.seconds)
+        return min(ends) if ends else None
+
+    # Settling.
+
+    def _settle(self, status: StatusRange) -> None:
+        """Apply everything that waits, the ranges it reads first."""
+        if status.overflown:
+            self.drop(status)
+            return
+        for source in list(status.waits_on or ()):
+            if not source.dropped and not self._settled(source):
+                return
+            if status.dropped:
+                return
+            if status.waits_on is not None:
+                status.waits_on.pop(source, None)
+        if status.expires is not None and self.now >= status.expires:
+            self._refresh(status)
+            if status.dropped or (status.expires is not None and self.now >= status.expires):
+                return
+        while status.pending:
+            context = max(status.pending, key=lambda context: context.step.level)
+            if not self._settle_log(context):
+                return
+            status.pending.pop(context, None)
+            if status.dropped:
+                return
+        status.pending = status.waits_on = None
+        status.fresh = True
+        if status.view.seconds is None:
+            status.expires = self._expiry(status)
+
+    def _settled(self, status: StatusRange) -> bool:
+        whole = len(self.missing)
+        self._freshen_view(status.view, status.keys, None)
+        return len(self.missing) == whole
+
+    def _settle_log(self, context: Context) -> bool:
+        """Apply the changes that wait in one context; False if data is missing."""
+        status, step = context.status, context.step
+        enter = self._enter(status)
+        while context.log:
+            key, old = context.log.popitem()
+            new = self._store.get(key)
+            slots = step.pattern.match(key)
+            assert slots is not None, f"{key!r} does not match {step.pattern.text}"
+            if not self.updating.apply(context, slots, key, old, new, enter):
+                context.log[key] = old
+                return False
+            if status.dropped:
+                return True
+        return True
+
+    def _refresh(self, status: StatusRange) -> None:
+        """Bring a snapshot, or what reads one, up to date by difference."""
+        if status.view.seconds is None:
+            for source in list(status.expiring or ()):
+                if not source.dropped and not self._settled(source):
+                    return
+            status.expires = self._expiry(status)
+            return
+        self._links.unlink_all(status)
+        status.pending = status.waits_on = status.expiring = None
+        rows, folds = self._evaluate(status, status.keys)
+        if rows is None or status.dropped:
+            return
+        status.folds = folds
+        status.expires = self._expiry(status)
+        status.fresh = True
+        for key in [key for key in self._rows_of(status) if key not in rows]:
+            self.updating.write(status, key, None)
+        for key, value in rows.items():
+            self.updating.write(status, key, value)
+
+    def _rows_of(self, status: StatusRange) -> Iterator[str]:
+        """The keys of a status range that its view computed."""
+        for keys, _ in status.view.table.spans(status.keys):
+            yield from (key for key in keys if status.view.writes(key))
+
+    # The shapes of status ranges.
+
+    def _neighbour(self, view: View, gap: KeyRange) -> StatusRange | None:
+        """A fresh status range beside the gap that may grow over it."""
+        if view.seconds is not None:
+            return None
+        for status, hull in (
+            (status, KeyRange(min(status.first, gap.first), max(status.last, gap.last)))
+            for status in (view.statuses.ending_at(gap.first), view.statuses.starting_at(gap.last))
+            if status is not None
+        ):
+            if self._is_fresh(status) and status.expires is None:
+                if view.signature(hull) == view.signature(gap) == status.signature:
+                    return status
+        return None
+
+    def _widen(self, status: StatusRange, gap: KeyRange) -> None:
+        view = status.view
+        view.statuses.remove(status)
+        self._unplace(status)
+        status.first, status.last = min(status.first, gap.first), max(status.last, gap.last)
+        self._place(status)
+        view.statuses.add(status)
+        status.forget_hints()
+
+    def _join_neighbours(self, status: StatusRange) -> None:
+        """Make one range of two that touch and have one signature."""
+        view = status.view
+        other = view.statuses.starting_at(status.last)
+        if other is None or status.expires is not None or other.expires is not None:
+            return
+        hull = KeyRange(status.first, other.last)
+        if not (other.fresh and status.signature == other.signature == view.signature(hull)):
+            return
+        self._links.adopt(status, other)
+        if other.folds:
+            status.folds = {**(status.folds or {}), **other.folds}
+        status.used = max(status.last_used, other.last_used)
+        view.statuses.remove(other)
+        self._unplace(other)
+        other.forget_hints()
+        other.dropped = True
+        self._widen(status, other.keys)
+
+    def _place(self, status: StatusRange) -> None:
+        """Remember the subtable if the whole range lies in one."""
+        table = status.view.table
+        within = table.subtable_prefix(status.first)
+        if within and status.last <= prefix(within).last:
+            status.subtable = table.place(within)
+            status.subtable.pins += 1
+
+    def _unplace(self, status: StatusRange) -> None:
+        subtable, status.subtable = status.subtable, None
+        if subtable is not None:
+            subtable.pins -= 1
+            subtable.table.prune(subtable)
+
+    # Taking away.
+
+    def drop(self, status: StatusRange) -> None:
+        """Forget a status range, its rows, and everything computed from it."""
+        if status.dropped:
+            return
+        status.dropped = True
+        self.drop_dependents(status.view.table, status.keys)
+        self._links.unlink_all(status)
+        status.forget_hints()
+        view = status.view
+        if view.statuses.starting_at(status.first) is status:
+            view.statuses.remove(status)
+            for plan in view.plans:
+                plan.counters.invalidations += 1
+            self._cut(status)
+        self._unplace(status)
+
+    def _cut(self, status: StatusRange) -> None:
+        view = status.view
+        table = view.table
+        if table.rows == view.rows:
+            gone = [key for keys, _ in table.cut(status.keys) for key in keys]
+        else:
+            gone = list(self._rows_of(status))
+            for key in gone:
+                subtable = table.place(key)
+                subtable.rows.pop(key)
+                table.prune(subtable)
+        view.account(-len(gone), -sum(map(view.row_bytes, gone)))
+
+    def drop_dependents(self, table: Table, keys: KeyRange) -> None:
+        """Forget everything computed from a source range."""
+        for status in table.updaters.statuses(keys):
+            self.drop(status)
+
+    def coalesce(self, view: View, keys: KeyRange) -> None:
+        """Where many small status ranges have come to lie, compute their hull as one."""
+        statuses = view.statuses.overlapping(keys)
+        if len(statuses) <= MAX_FRAGMENTS:
+            return
+        hull = KeyRange(statuses[0].first, statuses[-1].last)
+        for status in statuses:
+            self.drop(status)
+        self._freshen_view(view, hull, None)

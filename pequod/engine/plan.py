@@ -1,0 +1,148 @@
+"""A join made ready to run: for each source, what is known when the nested loop gets there.
+
+Which slots are bound at a source follows from the slots the output range binds and from the
+sources before it, so everything about names and places is worked out once and kept.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from pequod.joins.join import SNAPSHOT, CacheJoin
+from pequod.joins.pattern import Pattern, Slot, SlotSet
+from pequod.keys import KeyRange, point, prefix, table_of
+
+if TYPE_CHECKING:
+    from pequod.engine.status import View
+
+
+class Counters:
+    """What a join has done so far."""
+
+    __slots__ = ("computes", "evictions", "hits", "invalidations", "skipped", "updater_runs")
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.computes = 0
+        self.updater_runs = 0
+        self.invalidations = 0
+        self.evictions = 0
+        self.skipped = 0
+
+
+class Plan:
+    """An installed join with its steps."""
+
+    def __init__(self, join: CacheJoin, order: int) -> None:
+        self.join = join
+        self.order = order  # joins installed earlier win ties
+        self.rank = 0  # a join ranks above every join whose output it reads
+        self.counters = Counters()
+        self.output_keys = prefix(join.output.literal_head)
+        self.view: View | None = None  # pull joins have none
+        self.writes_directly = False  # its rows need neither folding nor comparing
+        self.watches = join.maintenance != SNAPSHOT
+        self._steps: dict[frozenset[str], tuple[Step, ...]] = {}
+
+    def steps(self, slots: SlotSet) -> tuple["Step", ...]:
+        """The nested loop for an output range that binds these slots."""
+        bound = frozenset(slots)
+        steps = self._steps.get(bound)
+        if steps is None:
+            made: list[Step] = []
+            known = bound
+            for level, source in enumerate(self.join.sources):
+                made.append(Step(self, level, known))
+                known |= source.pattern.names
+            steps = self._steps[bound] = tuple(made)
+            for step in steps:
+                step.all = steps
+        return steps
+
+
+class Step:
+    """One source of a plan, given the names of the slots bound before it."""
+
+    def __init__(self, plan: Plan, level: int, bound: frozenset[str]) -> None:
+        join = plan.join
+        source = join.sources[level]
+        pattern = source.pattern
+        self.plan = plan
+        self.level = level
+        self.pattern = pattern
+        self.bound = bound
+        self.all: tuple[Step, ...] = ()
+        self.is_last = level == len(join.sources) - 1
+        self.gives_value = level == join.value_level
+        self.lazy = source.lazy
+        self.table = table_of(pattern.literal_head)
+
+        head = pattern.head(bound)
+        self.head_names, self._head = _template(head)
+        self.is_point = len(head) == len(pattern.parts)
+        self.tail = re.compile(pattern.tail_regex(len(head)), re.DOTALL)
+        tail_names = [part.name for part in pattern.parts[len(head) :] if isinstance(part, Slot)]
+        self.new_names = tuple(dict.fromkeys(name for name in tail_names if name not in bound))
+        self.tested = tuple(dict.fromkeys(name for name in tail_names if name in bound))
+
+        # A context's values: those the output needs come first and in its order, so that a
+        # change turns into output keys by one `%` per context.
+        fixed = pattern.names
+        self.fill_names = [
+            part.name
+            for part in join.output.parts
+            if isinstance(part, Slot) and part.name in bound - fixed
+        ]
+        others = sorted(bound - fixed - set(self.fill_names))
+        self.context_names = (*self.fill_names, *others)
+        self.fills_exactly = not others
+
+        output_head = join.output.head(bound)
+        self.output_names, self._output_head = _template(output_head)
+
+    @property
+    def deeper(self) -> tuple["Step", ...]:
+        """The steps of the sources after this one."""
+        return self.all[self.level + 1 :]
+
+    def source_range(self, slots: SlotSet) -> KeyRange:
+        """Everything that can match here under `slots`."""
+        text = self._head % tuple([slots[name] for name in self.head_names])
+        return point(text) if self.is_point else prefix(text)
+
+    def output_range(self, slots: SlotSet) -> KeyRange:
+        """All output keys there can be under `slots`."""
+        text = self._output_head % tuple([slots[name] for name in self.output_names])
+        return prefix(text)
+
+    def tested_values(self, slots: SlotSet) -> tuple[str, ...]:
+        return tuple([slots[name] for name in self.tested])
+
+    def context_values(self, slots: SlotSet) -> tuple[str, ...]:
+        return tuple([slots[name] for name in self.context_names])
+
+    def context_slots(self, values: tuple[str, ...]) -> dict[str, str]:
+        return dict(zip(self.context_names, values, strict=True))
+
+
+def output_template(pattern: Pattern, slots: SlotSet) -> tuple[str, list[str]]:
+    """The pattern with what is bound filled in, and the names left open, for `%`."""
+    names: list[str] = []
+    pieces = []
+    for part in pattern.parts:
+        if isinstance(part, str):
+            pieces.append(_escaped(part))
+        elif part.name in slots:
+            pieces.append(_escaped(slots[part.name]))
+        else:
+            pieces.append("%s")
+            names.append(part.name)
+    return "".join(pieces), names
+
+
+def _template(parts: tuple[str | Slot, ...]) -> tuple[list[str], str]:
+    names = [part.name for part in parts if isinstance(part, Slot)]
+    return names, "".join(_escaped(part) if isinstance(part, str) else "%s" for part in parts)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,136 @@
+"""Base data that lives elsewhere: which of it is resident here, and how it gets here.
+
+A range declared *remote* is missing until a loading installs it; then it is resident until
+it is evicted. A change that arrives while a loading is open outranks what is loaded.
+"""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from pequod.engine.rangemap import RangeMap
+from pequod.keys import KeyRange, Pair, Value
+
+
+class RemoteRange:
+    """Keys whose home is elsewhere."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, keys: KeyRange) -> None:
+        self.first, self.last = keys
+
+
+class ResidentRange:
+    """Remote keys that are all here now."""
+
+    __slots__ = ("first", "last", "used")
+
+    def __init__(self, keys: KeyRange, used: int) -> None:
+        self.first, self.last = keys
+        self.used = used
+
+    @property
+    def keys(self) -> KeyRange:
+        return KeyRange(self.first, self.last)
+
+
+class Loading:
+    """An open load: set `pairs` before the block ends, and they are installed.
+
+    If the block ends with an exception, nothing is.
+    """
+
+    def __init__(self, keys: KeyRange, close: "Callable[[Loading, bool], None]") -> None:
+        self.keys = keys
+        self.pairs: Iterable[Pair] = ()
+        self.changes: dict[str, Value | None] = {}
+        self.removed: list[KeyRange] = []
+        self._close = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close(self, kind is None)
+
+    def rows_in(self, keys: KeyRange) -> list[Pair]:
+        """What to install in a part of the range, in order: the load, then the changes."""
+        rows: dict[str, Value | None] = {
+            key: value
+            for key, value in self.pairs
+            if key in keys and not any(key in gone for gone in self.removed)
+        }
+        rows.update((key, value) for key, value in self.changes.items() if key in keys)
+        return sorted(
+            ((key, value) for key, value in rows.items() if value is not None),
+            key=lambda pair: pair[0],
+        )
+
+
+class Residency:
+    """Which keys are remote, which of them are resident, and the open loadings."""
+
+    def __init__(self) -> None:
+        self.remote: RangeMap[RemoteRange] = RangeMap()
+        self.resident: RangeMap[ResidentRange] = RangeMap()
+        self.loadings: list[Loading] = []
+
+    def declare_remote(self, keys: KeyRange) -> None:
+        for gap in self.remote.gaps(keys):
+            self.remote.add(RemoteRange(gap))
+
+    def missing(self, keys: KeyRange) -> list[KeyRange]:
+        """The parts of a range that are remote and not resident."""
+        missing: list[KeyRange] = []
+        for remote in self.remote.overlapping(keys):
+            wanted = keys.clip(KeyRange(remote.first, remote.last))
+            for gap in self.resident.gaps(wanted):
+                if missing and missing[-1].last == gap.first:
+                    gap = KeyRange(missing.pop().first, gap.last)
+                missing.append(gap)
+        return missing
+
+    def is_missing(self, key: str) -> bool:
+        return self.remote.at(key) is not None and self.resident.at(key) is None
+
+    def note(self, key: str, value: Value | None) -> None:
+        """Let open loadings know of a change; it outranks what they load."""
+        for loading in self.loadings:
+            if key in loading.keys:
+                loading.changes[key] = value
+
+    def note_removed(self, keys: KeyRange) -> None:
+        """The same for all keys of a range at once."""
+        for loading in self.loadings:
+            if loading.keys.overlaps(keys):
+                loading.removed.append(keys)
+                for key in [key for key in loading.changes if key in keys]:
+                    del loading.changes[key]
+
+    def touch(self, keys: KeyRange, used: int) -> None:
+        for resident in self.resident.overlapping(keys):
+            resident.used = used
+
+    def leave(self, keys: KeyRange) -> list[KeyRange]:
+        """Make a range missing again; gives the parts that were resident."""
+        gone = []
+        for resident in self.resident.overlapping(keys):
+            self.resident.remove(resident)
+            gone.append(resident.keys.clip(keys))
+            for rest in (
+                KeyRange(resident.first, keys.first),
+                KeyRange(keys.last, resident.last),
+            ):
+                if rest and resident.keys.overlaps(rest):
+                    self.resident.add(ResidentRange(rest, resident.used))
+        return gone
+
+    def _check(self) -> None:
+        self.remote._check()
+        self.resident._check()

@@ -1,0 +1,235 @@
+"""Views and their join status ranges: which pieces of output key space are computed and fresh.
+
+A *view* is a set of joins that may write the same keys: most have one join, interleaved joins
+with different patterns have a view each. Its join status ranges are disjoint. A status range
+knows all its contexts, so dropping it looks at nothing else.
+"""
+
+from pequod.engine.operators import Fold
+from pequod.engine.plan import Plan, Step
+from pequod.engine.rangemap import RangeMap
+from pequod.engine.store import Store, Subtable, Table, row_bytes
+from pequod.engine.updaters import Context
+from pequod.joins.containing import slots_of_range
+from pequod.keys import KeyRange, Value
+
+# What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
+STATUS_BYTES = 780
+CONTEXT_BYTES = 330
+LINK_BYTES = 60
+FOLD_BYTES = 180
+
+Signature = tuple[tuple[tuple[str, str], ...] | None, ...]
+
+
+class View:
+    """The joins that may write one set of output keys, and what is computed of them."""
+
+    def __init__(self, table: Table, plans: list[Plan]) -> None:
+        self.table = table
+        self.plans = plans
+        self.keys = KeyRange(
+            min(plan.output_keys.first for plan in plans),
+            max(plan.output_keys.last for plan in plans),
+        )
+        self.statuses: RangeMap[StatusRange] = RangeMap()
+        self.rows = 0
+        self.bytes = 0
+        self.contexts = 0
+        self.links = 0
+        seconds = [plan.join.seconds for plan in plans if not plan.watches]
+        self.seconds = min(seconds) if seconds else None
+        join = plans[0].join
+        # Where several derivations may meet on one key, that key is worked out anew; a key
+        # of one aggregate changes by difference; all others are simply written.
+        self.folds = len(plans) == 1 and join.aggregates
+        self.contested = len(plans) > 1 or not (join.aggregates or join.determined)
+        for plan in plans:
+            plan.view = self
+            plan.writes_directly = not (self.folds or self.contested)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """The weight of the bookkeeping; the rows are in the account of the table."""
+        return (
+            STATUS_BYTES * len(self.statuses)
+            + CONTEXT_BYTES * self.contexts
+            + LINK_BYTES * self.links
+        )
+
+    def row_bytes(self, key: str) -> int:
+        """What a computed row weighs: copied values are shared, folded ones are its own."""
+        return row_bytes(key) + (FOLD_BYTES if self.folds else 0)
+
+    def account(self, rows: int, size: int) -> None:
+        """Count computed rows that came or went."""
+        self.rows += rows
+        self.bytes += size
+        self.table.rows += rows
+        self.table.bytes += size
+
+    def writes(self, key: str) -> bool:
+        """True if one of the joins may write this key."""
+        return any(plan.join.output.matches(key) for plan in self.plans)
+
+    def signature(self, keys: KeyRange) -> Signature:
+        """The slots that the range binds, for each join; ranges of one signature may be one."""
+        found = (slots_of_range(plan.join.output, keys) for plan in self.plans)
+        return tuple(None if slots is None else tuple(slots.items()) for slots in found)
+
+    def _check(self) -> None:
+        self.statuses._check()
+        contexts = [c for status in self.statuses for c in status.contexts.values()]
+        assert len(contexts) == self.contexts, f"{len(contexts)} contexts, not {self.contexts}"
+        links = sum(len(context.links) for context in contexts)
+        assert links == self.links, f"{links} links, not {self.links}"
+        for status in self.statuses:
+            assert not status.dropped, f"a dropped status range at {status.first!r}"
+            assert not (status.fresh and status.pending), "fresh, and yet something waits"
+
+
+class StatusRange:
+    """A piece of output key space that was computed, and whether it is fresh."""
+
+    __slots__ = (
+        "contexts",
+        "dropped",
+        "expires",
+        "expiring",
+        "first",
+        "folds",
+        "fresh",
+        "hinted",
+        "last",
+        "overflown",
+        "pending",
+        "signature",
+        "subtable",
+        "used",
+        "view",
+        "waits_on",
+    )
+
+    def __init__(self, view: View, keys: KeyRange, signature: Signature, used: int) -> None:
+        self.view = view
+        self.first, self.last = keys
+        self.signature = signature
+        self.used = used
+        self.contexts: dict[tuple[Step, tuple[str, ...]], Context] = {}
+        self.pending: dict[Context, None] | None = None  # contexts with a log to settle
+        self.waits_on: dict[StatusRange, None] | None = None  # stale ranges this one reads
+        self.expiring: dict[StatusRange, None] | None = None  # snapshots this one reads
+        self.expires: float | None = None
+        self.folds: dict[str, Fold] | None = None
+        self.hinted: list[Subtable] | None = None  # subtables whose hint relies on this range
+        self.subtable: Subtable | None = None  # where all rows are, if in one subtable
+        self.fresh = True
+        self.overflown = False  # too much waits: computing anew is cheaper
+        self.dropped = False
+
+    @property
+    def keys(self) -> KeyRange:
+        return KeyRange(self.first, self.last)
+
+    @property
+    def last_used(self) -> int:
+        """The latest read, also of those that went by a hint."""
+        used = self.used
+        for subtable in self.hinted or ():
+            if subtable.hint is not None and subtable.hint.used > used:
+                used = subtable.hint.used
+        return used
+
+    def forget_hints(self) -> None:
+        self.used = self.last_used
+        for subtable in self.hinted or ():
+            subtable.hint = None
+        self.hinted = None
+
+    def log(self, context: Context, key: str, old: Value | None, new: Value | None) -> None:
+        """Note a change to settle later: one entry per key, with the value before the first."""
+        if context.log is None:
+            context.log = {}
+        if key not in context.log:
+            context.log[key] = old
+        elif same(context.step, context.log[key], new):
+            del context.log[key]
+        if self.pending is None:
+            self.pending = {}
+        self.pending[context] = None
+
+
+def same(step: Step, old: Value | None, new: Value | None) -> bool:
+    """True if a source tells no difference: of a check source only the keys count."""
+    return old == new if step.gives_value else (old is None) == (new is None)
+
+
+class Links:
+    """Ties the contexts of status ranges to updaters over their sources, and unties them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def link(self, status: StatusRange, step: Step, slots: dict[str, str]) -> None:
+        """Let changes of this source reach the status range."""
+        values = step.context_values(slots)
+        context = status.contexts.get((step, values))
+        if context is None:
+            context = status.contexts[step, values] = Context(step, values, status)
+            status.view.contexts += 1
+        updaters = self._store.table(step.table).updaters
+        if updaters.link(step.source_range(slots), step.tested_values(slots), context):
+            status.view.links += 1
+
+    def unlink(self, status: StatusRange, step: Step, slots: dict[str, str]) -> None:
+        """Undo one `link`."""
+        context = status.contexts.get((step, step.context_values(slots)))
+        if context is None:
+            return
+        updaters = self._store.table(step.table).updaters
+        updater = updaters.find(step.source_range(slots), step, step.tested_values(slots))
+        if updater is None or context not in updater.contexts:
+            return
+        context.links.remove(updater)
+        updaters.unlink(updater, context)
+        status.view.links -= 1
+        if context.log:
+            # What waits under this link alone is void: the tuple it belongs to is gone.
+            for key in [key for key in context.log if key in updater.keys]:
+                if self._tested_here(step, key, updater.tested):
+                    del context.log[key]
+        if not context.links:
+            self._forget(context)
+
+    def unlink_all(self, status: StatusRange) -> None:
+        for context in list(status.contexts.values()):
+            updaters = self._store.table(context.step.table).updaters
+            for updater in context.links:
+                updaters.unlink(updater, context)
+            status.view.links -= len(context.links)
+            context.links.clear()
+            self._forget(context)
+
+    def adopt(self, status: StatusRange, other: StatusRange) -> None:
+        """Move all links of another status range of the same view to this one."""
+        for (step, values), theirs in list(other.contexts.items()):
+            ours = status.contexts.get((step, values))
+            if ours is None:
+                ours = status.contexts[step, values] = Context(step, values, status)
+                status.view.contexts += 1
+            updaters = self._store.table(step.table).updaters
+            for updater in theirs.links:
+                if updaters.link(updater.keys, updater.tested, ours):
+                    status.view.links += 1
+        self.unlink_all(other)
+
+    def _tested_here(self, step: Step, key: str, tested: tuple[str, ...]) -> bool:
+        slots = step.pattern.match(key)
+        return slots is not None and step.tested_values(slots) == tested
+
+    def _forget(self, context: Context) -> None:
+        status = context.status
+        del status.contexts[context.step, context.values]
+        status.view.contexts -= 1
+        if status.pending is not None:
+            status.pending.pop(context, None)

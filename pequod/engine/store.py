@@ -1,0 +1,404 @@
+"""The ordered store: tables, their subtables, and rows in key order.
+
+A key with two bars or more lives in the subtable of its text up to the second bar
+(`t|ann|`), any other in the main part of its table; a table may be told another number of
+bars. Subtables are an index, never a border: one dict lookup finds the rows of a timeline
+among a million, and every scan sees one ordered key space.
+"""
+
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+
+from sortedcontainers import SortedDict, SortedList
+
+from pequod.engine.rangemap import RangeMap, Ranged
+from pequod.engine.updaters import UpdaterIndex, Watchers
+from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
+
+CROWDED = 8192  # rows; from here on an insert in the middle of a list moves too much memory
+DEFAULT_BARS = 2
+
+# What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
+SUBTABLE_BYTES = 560
+ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
+_ALIGNMENT = 16
+
+
+def row_bytes(key: str) -> int:
+    """What a row weighs beside its value."""
+    return ROW_BYTES + (len(key) if key.isascii() else sys.getsizeof(key) - sys.getsizeof(""))
+
+
+def value_bytes(value: Value) -> int:
+    """What a value weighs where it is put; its copies in outputs are shared and free."""
+    if len(value) < 2:
+        return 0  # Python keeps one copy of each short text
+    return (sys.getsizeof(value) + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+
+class Rows:
+    """Rows in key order: two parallel lists, so that a row costs little more than its key."""
+
+    __slots__ = ("keys", "owner", "values")
+
+    def __init__(self, owner: "Subtable") -> None:
+        self.owner = owner
+        self.keys: list[str] = []
+        self.values: list[Value] = []
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def get(self, key: str) -> Value | None:
+        keys = self.keys
+        place = bisect_left(keys, key)
+        return self.values[place] if place < len(keys) and keys[place] == key else None
+
+    def put(self, key: str, value: Value) -> Value | None:
+        """Set a row and give back its old value."""
+        keys = self.keys
+        if not keys or key > keys[-1]:  # the paper's output hint: most rows come at the end
+            keys.append(key)
+            self.values.append(value)
+            return None
+        place = bisect_left(keys, key)
+        if keys[place] == key:
+            old = self.values[place]
+            self.values[place] = value
+            return old
+        if len(keys) >= CROWDED:
+            return self.owner.make_large().put(key, value)
+        keys.insert(place, key)
+        self.values.insert(place, value)
+        return None
+
+    def pop(self, key: str) -> Value | None:
+        keys = self.keys
+        place = bisect_left(keys, key)
+        if place == len(keys) or keys[place] != key:
+            return None
+        if len(keys) >= CROWDED:
+            return self.owner.make_large().pop(key)
+        del keys[place]
+        return self.values.pop(place)
+
+    def span(self, first: str, last: str) -> tuple[list[str], list[Value]]:
+        """The keys and the values of a range."""
+        low = bisect_left(self.keys, first)
+        high = bisect_left(self.keys, last, low)
+        return self.keys[low:high], self.values[low:high]
+
+    def pairs(self, first: str, last: str) -> list[Pair]:
+        keys = self.keys
+        low = bisect_left(keys, first)
+        high = bisect_left(keys, last, low)
+        return list(zip(keys[low:high], self.values[low:high], strict=True))
+
+    def count(self, first: str, last: str) -> int:
+        low = bisect_left(self.keys, first)
+        return bisect_left(self.keys, last, low) - low
+
+    def splice(self, keys: list[str], values: list[Value]) -> None:
+        """Add rows that are new and in order."""
+        place = bisect_left(self.keys, keys[0])
+        if place == len(self.keys) or self.keys[place] > keys[-1]:
+            self.keys[place:place] = keys
+            self.values[place:place] = values
+            return
+        rows = dict(zip(self.keys, self.values, strict=True))
+        rows.update(zip(keys, values, strict=True))
+        self.keys[:] = sorted(rows)
+        self.values[:] = [rows[key] for key in self.keys]
+
+    def cut(self, first: str, last: str) -> tuple[list[str], list[Value]]:
+        """Take the rows of a range out and give them back."""
+        low = bisect_left(self.keys, first)
+        high = bisect_left(self.keys, last, low)
+        keys, values = self.keys[low:high], self.values[low:high]
+        del self.keys[low:high]
+        del self.values[low:high]
+        return keys, values
+
+    def _check(self) -> None:
+        assert len(self.keys) == len(self.values), "keys and values are not parallel"
+        assert all(a < b for a, b in zip(self.keys, self.keys[1:], strict=False)), "out of order"
+
+
+class LargeRows:
+    """The same for many rows that come in any order."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = SortedDict(zip(rows.keys, rows.values, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: str) -> Value | None:
+        value: Value | None = self._rows.get(key)
+        return value
+
+    def put(self, key: str, value: Value) -> Value | None:
+        old: Value | None = self._rows.get(key)
+        self._rows[key] = value
+        return old
+
+    def pop(self, key: str) -> Value | None:
+        old: Value | None = self._rows.pop(key, None)
+        return old
+
+    def span(self, first: str, last: str) -> tuple[list[str], list[Value]]:
+        keys = list(self._rows.irange(first, last, (True, False))) if first < last else []
+        return keys, [self._rows[key] for key in keys]
+
+    def pairs(self, first: str, last: str) -> list[Pair]:
+        return list(zip(*self.span(first, last), strict=True))
+
+    def count(self, first: str, last: str) -> int:
+        if last <= first:
+            return 0
+        return int(self._rows.bisect_left(last) - self._rows.bisect_left(first))
+
+    def splice(self, keys: list[str], values: list[Value]) -> None:
+        self._rows.update(zip(keys, values, strict=True))
+
+    def cut(self, first: str, last: str) -> tuple[list[str], list[Value]]:
+        keys, values = self.span(first, last)
+        for key in keys:
+            del self._rows[key]
+        return keys, values
+
+    def _check(self) -> None:
+        self._rows._check()
+
+
+class Hint:
+    """A range known to be readable as it is, until something in it must be freshened."""
+
+    __slots__ = ("first", "last", "used")
+
+    def __init__(self, first: str, last: str, used: int) -> None:
+        self.first = first
+        self.last = last
+        self.used = used
+
+
+class Subtable:
+    """A part of a table with its rows, and what is known about exactly this range."""
+
+    __slots__ = ("first", "hint", "last", "pins", "rows", "table", "watchers")
+
+    def __init__(self, table: "Table", keys: KeyRange) -> None:
+        self.table = table
+        self.first, self.last = keys
+        self.rows: Rows | LargeRows = Rows(self)
+        self.watchers: Watchers | None = None
+        self.hint: Hint | None = None
+        self.pins = 0  # status ranges that lie within and keep it alive
+
+    def make_large(self) -> LargeRows:
+        assert isinstance(self.rows, Rows), "it is large already"
+        self.rows = LargeRows(self.rows)
+        return self.rows
+
+
+class Table:
+    """All keys with one text before the first bar."""
+
+    def __init__(self, name: str, bars: int, jump: dict[str, Subtable]) -> None:
+        self.name = name
+        self.bars = bars
+        self.keys = prefix(name + BAR) if name else EVERYTHING
+        self.main = Subtable(self, self.keys)
+        self.updaters = UpdaterIndex(self)
+        self.rows = 0
+        self.bytes = 0
+        self.hits = 0
+        self.evictions = 0
+        self.plain = True  # no join writes here and nothing here is remote
+        self._jump = jump
+        self._prefixes: SortedList = SortedList()
+
+    def subtable_prefix(self, key: str) -> str:
+        """The subtable a key belongs to, "" for the main part.
+
+        >>> Table("t", 2, {}).subtable_prefix("t|ann|100|bob")
+        't|ann|'
+        """
+        place = -1
+        for _ in range(self.bars):
+            place = key.find(BAR, place + 1)
+            if place < 0:
+                return ""
+        return key[: place + 1] if self.bars > 1 else ""
+
+    def subtable_of(self, key: str) -> Subtable | None:
+        found = self.subtable_prefix(key)
+        return self._jump.get(found) if found else self.main
+
+    def place(self, key: str) -> Subtable:
+        """The subtable for `key`, made if need be."""
+        found = self.subtable_prefix(key)
+        if not found:
+            return self.main
+        subtable = self._jump.get(found)
+        if subtable is None:
+            subtable = self._jump[found] = Subtable(self, prefix(found))
+            self._prefixes.add(found)
+        return subtable
+
+    def is_subtable(self, keys: KeyRange) -> bool:
+        """True if the range is exactly that of a subtable, be there one or not."""
+        return self.subtable_prefix(keys.first) == keys.first != "" and keys.last == prefix(
+            keys.first
+        ).last
+
+    def prune(self, subtable: Subtable) -> None:
+        """Forget a subtable that holds nothing any more."""
+        if subtable.rows or subtable.watchers or subtable.pins or subtable is self.main:
+            return
+        del self._jump[subtable.first]
+        self._prefixes.remove(subtable.first)
+
+    def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
+        """The main part, and the subtables that share keys with a range, in order."""
+        within = self.subtable_prefix(keys.first)
+        if within and keys.last <= prefix(within).last:
+            subtable = self._jump.get(within)
+            return [subtable] if subtable else []
+        found = [self.main]
+        if within != keys.first and within in self._jump:
+            found.append(self._jump[within])
+        prefixes = self._prefixes.irange(keys.first, keys.last, (True, False))
+        found.extend(self._jump[text] for text in prefixes)
+        return found
+
+    def __iter__(self) -> Iterator[Subtable]:
+        yield self.main
+        for text in self._prefixes:
+            yield self._jump[text]
+
+    @property
+    def total_bytes(self) -> int:
+        return self.bytes + SUBTABLE_BYTES * (1 + len(self._prefixes))
+
+    def spans(self, keys: KeyRange) -> Iterator[tuple[list[str], list[Value]]]:
+        """The rows of a range as parallel lists, each in order."""
+        for subtable in self.subtables_overlapping(keys):
+            if len(subtable.rows):
+                yield subtable.rows.span(keys.first, keys.last)
+
+    def cut(self, keys: KeyRange) -> Iterator[tuple[list[str], list[Value]]]:
+        """Take out the rows of a range; the caller keeps the account."""
+        for subtable in self.subtables_overlapping(keys):
+            if len(subtable.rows):
+                yield subtable.rows.cut(keys.first, keys.last)
+                self.prune(subtable)
+
+    def splice(self, pairs: list[Pair]) -> None:
+        """Add rows that are new and in order; the caller keeps the account."""
+        start = 0
+        while start < len(pairs):
+            subtable = self.place(pairs[start][0])
+            end = start + 1
+            if subtable is self.main:
+                while end < len(pairs) and not self.subtable_prefix(pairs[end][0]):
+                    end += 1
+            else:
+                end = bisect_left(pairs, subtable.last, end, key=lambda pair: pair[0])
+            keys, values = zip(*pairs[start:end], strict=True)
+            subtable.rows.splice(list(keys), list(values))
+            start = end
+
+    def _check(self) -> None:
+        rows = 0
+        for subtable in self:
+            subtable.rows._check()
+            rows += len(subtable.rows)
+            for key, _ in subtable.rows.pairs("", EVERYTHING.last):
+                assert self.subtable_of(key) is subtable, f"{key!r} is in the wrong subtable"
+            assert subtable is self.main or subtable.rows or subtable.watchers or subtable.pins
+        assert rows == self.rows, f"table {self.name!r}: {rows} rows, the account says {self.rows}"
+        self.updaters._check()
+
+
+class Store:
+    """All tables: one ordered key space."""
+
+    def __init__(self, bars: Mapping[str, int] | None = None) -> None:
+        self.jump: dict[str, Subtable] = {}  # text up to the second bar -> its subtable
+        self.tables: dict[str, Table] = {}
+        self.remote: RangeMap[Ranged] | None = None
+        self._bars = dict(bars or {})
+
+    def table(self, name: str) -> Table:
+        """The table of that name, made on first use."""
+        table = self.tables.get(name)
+        if table is None:
+            bars = self._bars.get(name, DEFAULT_BARS)
+            table = self.tables[name] = Table(name, bars, self.jump)
+            table.plain = self.remote is None or not self.remote.overlapping(table.keys)
+        return table
+
+    def tables_overlapping(self, keys: KeyRange) -> list[Table]:
+        name = table_of(keys.first)
+        if name and keys.last <= prefix(name + BAR).last:
+            table = self.tables.get(name)
+            return [table] if table else []
+        return [table for table in self.tables.values() if table.keys.overlaps(keys)]
+
+    def get(self, key: str) -> Value | None:
+        table = self.tables.get(table_of(key))
+        subtable = table.subtable_of(key) if table else None
+        return subtable.rows.get(key) if subtable else None
+
+    def put(self, table: Table, key: str, value: Value) -> Value | None:
+        """Set a base row and give back its old value."""
+        old = table.place(key).rows.put(key, value)
+        if old is None:
+            table.rows += 1
+            table.bytes += row_bytes(key) + value_bytes(value)
+        else:
+            table.bytes += value_bytes(value) - value_bytes(old)
+        return old
+
+    def remove(self, table: Table, key: str) -> Value | None:
+        """Take a base row out and give back its value."""
+        subtable = table.subtable_of(key)
+        old = subtable.rows.pop(key) if subtable else None
+        if subtable is not None and old is not None:
+            table.rows -= 1
+            table.bytes -= row_bytes(key) + value_bytes(old)
+            table.prune(subtable)
+        return old
+
+    def scan(self, keys: KeyRange) -> list[Pair]:
+        """All rows of a range, in order."""
+        return merged(
+            span for table in self.tables_overlapping(keys) for span in table.spans(keys)
+        )
+
+    def _check(self) -> None:
+        for table in self.tables.values():
+            table._check()
+        assert set(self.jump) == {
+            subtable.first
+            for table in self.tables.values()
+            for subtable in table
+            if subtable is not table.main
+        }
+
+
+def merged(spans: Iterable[tuple[list[str], list[Value]]]) -> list[Pair]:
+    """Rows of several spans as one list of pairs in order."""
+    pairs: list[Pair] = []
+    disordered = False
+    for keys, values in spans:
+        if keys and pairs and keys[0] < pairs[-1][0]:
+            disordered = True
+        pairs.extend(zip(keys, values, strict=True))
+    if disordered:
+        pairs.sort(key=lambda pair: pair[0])
+    return pairs

@@ -1,0 +1,1 @@
+"""Cache joins: from text to a checked `CacheJoin`, and the geometry of key patterns."""

@@ -1,0 +1,170 @@
+"""A cache join that passed every check one can make without knowing the other joins."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+from pequod.errors import JoinError
+from pequod.joins.pattern import MAX_PATTERN, Pattern, Slot
+from pequod.keys import BAR, table_of
+
+CHECK, COPY = "check", "copy"
+PUSH, PULL, SNAPSHOT = "push", "pull", "snapshot"
+
+MAX_SOURCES = 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source: how its keys or values count, and whether its changes may wait."""
+
+    operator: str
+    pattern: Pattern
+    lazy: bool
+
+    @property
+    def text(self) -> str:
+        usual = self.lazy == (self.operator == CHECK)
+        hurry = "" if usual else "lazy " if self.lazy else "eager "
+        return f"{hurry}{self.operator} {self.pattern.text}"
+
+
+@dataclass(frozen=True)
+class CacheJoin:
+    """`output = maintenance source...`, with slots that agree on widths and stops."""
+
+    name: str
+    output: Pattern
+    sources: tuple[Source, ...]
+    maintenance: str = PUSH
+    seconds: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The join in the language, written one way, without its name."""
+        how = {PUSH: "", PULL: "pull ", SNAPSHOT: f"snapshot {self.seconds:g} "}[self.maintenance]
+        return f"{self.output.text} = {how}{' '.join(source.text for source in self.sources)};"
+
+    @property
+    def table(self) -> str:
+        return table_of(self.output.literal_head)
+
+    @cached_property
+    def value_level(self) -> int:
+        """The number of the source whose values count."""
+        return next(
+            level for level, source in enumerate(self.sources) if source.operator != CHECK
+        )
+
+    @property
+    def operator(self) -> str:
+        return self.sources[self.value_level].operator
+
+    @property
+    def aggregates(self) -> bool:
+        return self.operator != COPY
+
+    @cached_property
+    def determined(self) -> bool:
+        """True if an output key tells all source keys, so that it has one derivation."""
+        return all(source.pattern.names <= self.output.names for source in self.sources)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know although the join is fine."""
+        free = sorted(self.sources[self.value_level].pattern.names - self.output.names)
+        if self.aggregates or not free:
+            return []
+        slots = ", ".join(f"<{name}>" for name in free)
+        return [
+            f"ambiguous: several keys of {self.sources[self.value_level].pattern.text} may give "
+            f"one output key, and the greatest of them wins; add {slots} to the output to keep all"
+        ]
+
+
+def checked(join: CacheJoin) -> CacheJoin:
+    """The join with its slots agreed upon; raises `JoinError` if it makes no sense."""
+    _check_sources(join)
+    for pattern in _patterns(join):
+        _check_pattern(pattern)
+    known = _agreed_slots(join)
+    bound = set(chain.from_iterable(source.pattern.names for source in join.sources))
+    for slot in join.output.slots:
+        if slot.name not in bound:
+            raise JoinError(
+                f"output slot <{slot.name}> is unbound: no source has it; "
+                f"add <{slot.name}> to a source or take it out of {join.output.text}"
+            )
+    return replace(
+        join,
+        output=join.output.with_slots(known),
+        sources=tuple(
+            replace(source, pattern=source.pattern.with_slots(known)) for source in join.sources
+        ),
+    )
+
+
+def _patterns(join: CacheJoin) -> list[Pattern]:
+    return [join.output, *(source.pattern for source in join.sources)]
+
+
+def _check_sources(join: CacheJoin) -> None:
+    if len(join.sources) > MAX_SOURCES:
+        raise JoinError(
+            f"{len(join.sources)} sources; a join has at most {MAX_SOURCES}: "
+            "compute a part of it by a join of its own"
+        )
+    values = [source for source in join.sources if source.operator != CHECK]
+    if not values:
+        raise JoinError("no value source: one source must be copy, count, sum, min, max or avg")
+    if len(values) > 1:
+        raise JoinError(
+            f"{len(values)} value sources ({', '.join(source.text for source in values)}): "
+            "only one may give the value, make the others `check`"
+        )
+    if join.maintenance == SNAPSHOT and not 0 < join.seconds < 1e9:
+        raise JoinError(f"snapshot {join.seconds:g}: the seconds must be above 0 and below 1e9")
+
+
+def _check_pattern(pattern: Pattern) -> None:
+    if not pattern.slots:
+        raise JoinError(f"{pattern.text} has no slots; slots are written <user>")
+    if BAR not in pattern.literal_head:
+        raise JoinError(
+            f"{pattern.text} names no table: a pattern starts with its table and a bar, "
+            "as in p|<poster>|<time>"
+        )
+    for slot in pattern.slots:
+        if slot.width == 0:
+            raise JoinError(f"slot <{slot.name}:0> has no width; a slot is never empty")
+
+
+def _agreed_slots(join: CacheJoin) -> dict[str, Slot]:
+    """Each slot with the one width and the stops that hold in the whole join."""
+    known: dict[str, Slot] = {}
+    for pattern in _patterns(join):
+        for slot, following in pattern.followers():
+            before = known.get(slot.name, slot)
+            width = before.width if slot.width is None else slot.width
+            if before.width not in (None, width):
+                raise JoinError(
+                    f"slot <{slot.name}> has conflicting widths {before.width} and {width}; "
+                    "give it one width"
+                )
+            stop = following[0] if isinstance(following, str) else ""
+            stops = before.stops if stop in before.stops else before.stops + stop
+            known[slot.name] = Slot(slot.name, width, stops)
+    for pattern in _patterns(join):
+        for slot, following in pattern.followers():
+            if known[slot.name].width is None and isinstance(following, Slot):
+                raise JoinError(
+                    f"nothing parts <{slot.name}> from <{following.name}> in {pattern.text}; "
+                    f"write a literal between them or give <{slot.name}:n> a width"
+                )
+        if sum(known[slot.name].width or 0 for slot, _ in pattern.followers()) > MAX_PATTERN:
+            raise JoinError(f"the slots of {pattern.text} are wider than {MAX_PATTERN} in all")
+    return {
+        name: slot if slot.width is None else Slot(name, slot.width)
+        for name, slot in known.items()
+    }
