@@ -13,6 +13,7 @@
 Each class has a short `code` for the wire; the sentence says what to do about it.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -74,7 +75,7 @@ class MissingData(PequodError):
 
     code = "missing_data"
 
-    def __init__(self, missing: list[tuple[str, str]]) -> None:
+    def __init__(self, missing: Sequence[tuple[str, str]]) -> None:
         ranges = ", ".join(f"[{first!r}, {last!r})" for first, last in missing[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         super().__init__(f"not in memory yet: {ranges}{more}; load them with loading(keys)")

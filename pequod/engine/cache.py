@@ -19,7 +19,7 @@ from pequod.engine.status import StatusRange
 from pequod.engine.store import Hint, Store, Subtable, Table, row_bytes, value_bytes
 from pequod.errors import BadKey, BadRequest, BadValue, ComputedKey, MissingData
 from pequod.joins.parser import parse
-from pequod.keys import BAR, END, EVERYTHING, KeyRange, Pair, Value, point, prefix, table_of
+from pequod.keys import BAR, END, KeyRange, Pair, Value, point, prefix, table_of
 
 MAX_KEY = 4096  # characters
 MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
@@ -48,6 +48,7 @@ class Cache:
         self._store = Store(subtables)
         self._jump = self._store.jump
         self._residency = Residency()
+        self._store.is_remote = self._residency.is_remote
         self._catalogue = Catalogue(self._store)
         self._maintenance = Maintenance(
             self._store, self._residency, self._catalogue.views, self._catalogue.pulls
@@ -226,7 +227,7 @@ class Cache:
     def _mark(self, table: Table) -> None:
         """Note whether reads of a table may go straight to its rows."""
         views, pulls = self._catalogue.views, self._catalogue.pulls
-        remote = self._residency.remote.overlapping(table.keys)
+        remote = self._residency.is_remote(table.keys)
         table.plain = not (views.get(table.name) or pulls.get(table.name) or remote)
         for subtable in table:
             subtable.hint = None
@@ -242,7 +243,6 @@ class Cache:
             if self._store.table(name).keys.overlaps(keys):
                 self._leave(self._store.table(name), keys)
         self._residency.declare_remote(keys)
-        self._store.remote = self._residency.remote
         for table in self._store.tables_overlapping(keys):
             self._mark(table)
 
@@ -379,7 +379,7 @@ class Cache:
         if not table.plain:
             if self._catalogue.pulls.get(table.name):
                 return None
-            if self._residency.remote.overlapping(KeyRange(first, last)):
+            if self._residency.is_remote(KeyRange(first, last)):
                 return None
             statuses = []
             for view in self._catalogue.views[table.name]:
@@ -390,9 +390,10 @@ class Cache:
                     statuses.append(status)
             for status in statuses:
                 first, last = max(first, status.first), min(last, status.last)
-            if subtable.hint is None:
-                for status in statuses:
-                    status.hinted = [*(status.hinted or ()), subtable]
+            for status in statuses:
+                if status.hinted is None:
+                    status.hinted = {}
+                status.hinted[subtable] = None
         subtable.hint = Hint(first, last, self._tick)
         return subtable
 
@@ -410,19 +411,17 @@ class Cache:
         """Verify every structure; tests call it after each step."""
         self._store._check()
         self._residency._check()
-        for table, views in self._catalogue.views.items():
+        for table in self._store.tables.values():
+            views = self._catalogue.views.get(table.name, [])
             for view in views:
                 view._check()
-            assert sum(view.rows for view in views) <= self._store.table(table).rows
-        for table in self._store.tables.values():
-            rows = [pair for keys, values in table.spans(EVERYTHING) for pair in zip(keys, values)]
             size = 0
-            for key, value in rows:
-                view = next(
-                    (v for v in self._catalogue.views.get(table.name, ()) if v.writes(key)), None
-                )
-                size += row_bytes(key) + value_bytes(value) if view is None else view.row_bytes(key)
-            assert size == table.bytes, f"{table.name!r}: {size} bytes, not {table.bytes}"
+            for key, value in self._store.scan(table.keys) if table.name else ():
+                writer = next((view for view in views if view.writes(key)), None)
+                size += writer.row_bytes(key) if writer else row_bytes(key) + value_bytes(value)
+            assert not table.name or size == table.bytes, (
+                f"table {table.name!r}: {size} bytes, the account says {table.bytes}"
+            )
 
 
 def _limited(pairs: list[Pair], limit: int | None, reverse: bool) -> list[Pair]:

@@ -90,9 +90,7 @@ class Catalogue:
     def _ranked(self, plans: list[Plan]) -> list[Node]:
         """The plans as nodes, sources before readers; raises if they cannot be installed."""
         nodes = _nodes(plans)
-        feeds = {
-            reader: [node for node in nodes if _feeds(node, reader)] for reader in nodes
-        }
+        feeds = {reader: [node for node in nodes if _feeds(node, reader)] for reader in nodes}
         for reader, sources in feeds.items():
             if any(plan.join.maintenance == PUSH for plan in reader):
                 for source in sources:

@@ -32,9 +32,7 @@ def make_room(
         if isinstance(one, StatusRange) and one.dropped:
             heappop(heap)
             continue
-        latest = max(
-            (_last_used(reader) for reader in dependents(one.keys)), default=used
-        )
+        latest = max((_last_used(reader) for reader in dependents(one.keys)), default=used)
         if latest > used:
             heapreplace(heap, (latest, number, one))
             continue

@@ -12,7 +12,7 @@ from pequod.engine.operators import Fold
 from pequod.engine.plan import Plan, Step
 from pequod.engine.residency import Residency
 from pequod.engine.status import Links, StatusRange, View
-from pequod.engine.store import Store, Table, merged
+from pequod.engine.store import Store, Table
 from pequod.engine.updaters import Context
 from pequod.engine.updating import Updating
 from pequod.keys import KeyRange, Pair, Value, prefix

@@ -38,7 +38,7 @@ class Plan:
         self.rank = 0  # a join ranks above every join whose output it reads
         self.counters = Counters()
         self.output_keys = prefix(join.output.literal_head)
-        self.view: View | None = None  # pull joins have none
+        self.view: View | None = None  # a pull join has none
         self.writes_directly = False  # its rows need neither folding nor comparing
         self.watches = join.maintenance != SNAPSHOT
         self._steps: dict[frozenset[str], tuple[Step, ...]] = {}

@@ -29,7 +29,7 @@ class RangeMap(Generic[Item]):
     __slots__ = ("_items",)
 
     def __init__(self) -> None:
-        self._items: SortedDict = SortedDict()
+        self._items: SortedDict[str, Item] = SortedDict()
 
     def __len__(self) -> int:
         return len(self._items)

@@ -96,6 +96,10 @@ class Residency:
                 missing.append(gap)
         return missing
 
+    def is_remote(self, keys: KeyRange) -> bool:
+        """True if some of these keys are."""
+        return len(self.remote) > 0 and len(self.remote.overlapping(keys)) > 0
+
     def is_missing(self, key: str) -> bool:
         return self.remote.at(key) is not None and self.resident.at(key) is None
 

@@ -121,7 +121,7 @@ class StatusRange:
         self.expiring: dict[StatusRange, None] | None = None  # snapshots this one reads
         self.expires: float | None = None
         self.folds: dict[str, Fold] | None = None
-        self.hinted: list[Subtable] | None = None  # subtables whose hint relies on this range
+        self.hinted: dict[Subtable, None] | None = None  # subtables whose hint relies on this range
         self.subtable: Subtable | None = None  # where all rows are, if in one subtable
         self.fresh = True
         self.overflown = False  # too much waits: computing anew is cheaper

@@ -8,11 +8,10 @@ among a million, and every scan sees one ordered key space.
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sortedcontainers import SortedDict, SortedList
 
-from pequod.engine.rangemap import RangeMap, Ranged
 from pequod.engine.updaters import UpdaterIndex, Watchers
 from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
 
@@ -171,7 +170,8 @@ class LargeRows:
         return keys, values
 
     def _check(self) -> None:
-        self._rows._check()
+        keys = list(self._rows)
+        assert keys == sorted(self._rows.keys()), "out of order"
 
 
 class Hint:
@@ -219,7 +219,7 @@ class Table:
         self.evictions = 0
         self.plain = True  # no join writes here and nothing here is remote
         self._jump = jump
-        self._prefixes: SortedList = SortedList()
+        self._prefixes: SortedList[str] = SortedList()
 
     def subtable_prefix(self, key: str) -> str:
         """The subtable a key belongs to, "" for the main part.
@@ -251,9 +251,10 @@ class Table:
 
     def is_subtable(self, keys: KeyRange) -> bool:
         """True if the range is exactly that of a subtable, be there one or not."""
-        return self.subtable_prefix(keys.first) == keys.first != "" and keys.last == prefix(
-            keys.first
-        ).last
+        return (
+            self.subtable_prefix(keys.first) == keys.first != ""
+            and keys.last == prefix(keys.first).last
+        )
 
     def prune(self, subtable: Subtable) -> None:
         """Forget a subtable that holds nothing any more."""
@@ -330,7 +331,7 @@ class Store:
     def __init__(self, bars: Mapping[str, int] | None = None) -> None:
         self.jump: dict[str, Subtable] = {}  # text up to the second bar -> its subtable
         self.tables: dict[str, Table] = {}
-        self.remote: RangeMap[Ranged] | None = None
+        self.is_remote: Callable[[KeyRange], bool] = lambda keys: False
         self._bars = dict(bars or {})
 
     def table(self, name: str) -> Table:
@@ -339,7 +340,7 @@ class Store:
         if table is None:
             bars = self._bars.get(name, DEFAULT_BARS)
             table = self.tables[name] = Table(name, bars, self.jump)
-            table.plain = self.remote is None or not self.remote.overlapping(table.keys)
+            table.plain = not self.is_remote(table.keys)
         return table
 
     def tables_overlapping(self, keys: KeyRange) -> list[Table]:
@@ -376,9 +377,7 @@ class Store:
 
     def scan(self, keys: KeyRange) -> list[Pair]:
         """All rows of a range, in order."""
-        return merged(
-            span for table in self.tables_overlapping(keys) for span in table.spans(keys)
-        )
+        return merged(span for table in self.tables_overlapping(keys) for span in table.spans(keys))
 
     def _check(self) -> None:
         for table in self.tables.values():

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from intervaltree import Interval, IntervalTree
+
 from pequod.engine.rangemap import RangeMap
 from pequod.keys import KeyRange, Value, point
 

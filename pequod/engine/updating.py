@@ -7,7 +7,7 @@ that no pair of changes is counted twice.
 
 from pequod.engine.execution import Derivation, Enter, Execution, Slots, as_it_is
 from pequod.engine.plan import Plan, Step, output_template
-from pequod.engine.status import FOLD_BYTES, Links, StatusRange, View, same
+from pequod.engine.status import Links, StatusRange, same
 from pequod.engine.store import ROW_BYTES, Store, Table, row_bytes
 from pequod.engine.updaters import Context, Updater
 from pequod.keys import KeyRange, Value
@@ -74,13 +74,14 @@ class Updating:
     def _fan_out(self, step: Step, updater: Updater, slots: Slots, value: Value | None) -> None:
         """A new value for one row under each context: the hottest loop of all."""
         template, names = output_template(step.plan.join.output, slots)
-        if value is None or not step.fills_exactly or step.plan.view.table.updaters:
+        view = step.plan.view
+        assert view is not None, "a pull join has no updaters"
+        if value is None or not step.fills_exactly or view.table.updaters:
             for context in list(updater.contexts):
                 output_key = template % context.values[: len(names)]
                 if context.status.first <= output_key < context.status.last:
                     self.write(context.status, output_key, value)
             return
-        view = step.plan.view
         place = view.table.place
         rows = size = 0
         for context in updater.contexts:

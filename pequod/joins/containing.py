@@ -7,8 +7,6 @@ There the range between the bounds is joined by the few keys whose slot is a pro
 of a bound.
 """
 
-from os.path import commonprefix
-
 from pequod.joins.pattern import Part, Pattern, Slot, SlotSet
 from pequod.keys import KeyRange, point, prefix, successor
 
@@ -82,9 +80,8 @@ def containing_ranges(
     ranges = [KeyRange(base + lower, whole.last)]
     bounds = [lower]
     if upper is not None:
-        upper = _until_stop(cut, upper)
-        ranges = [KeyRange(base + lower, base + upper)]
-        bounds.append(upper)
+        bounds.append(_until_stop(cut, upper))
+        ranges = [KeyRange(base + lower, base + upper[: len(bounds[1]) + 1])]
     for value in {bound[:length] for bound in bounds for length in range(1, len(bound) + 1)}:
         if keys.overlaps(_with_value(known, value, after_output)):
             ranges.append(_with_value(base, value, after_source))
@@ -93,7 +90,12 @@ def containing_ranges(
 
 def _shared_text(keys: KeyRange) -> str:
     """The longest text that every key of the range starts with."""
-    shared = commonprefix(keys)
+    length = 0
+    for ours, theirs in zip(keys.first, keys.last, strict=False):
+        if ours != theirs:
+            break
+        length += 1
+    shared = keys.first[:length]
     beyond = keys.first[len(shared) : len(shared) + 1]
     if beyond and keys.last == successor(shared + beyond):
         return shared + beyond

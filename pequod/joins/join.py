@@ -1,6 +1,5 @@
 """A cache join that passed every check one can make without knowing the other joins."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -53,9 +52,7 @@ class CacheJoin:
     @cached_property
     def value_level(self) -> int:
         """The number of the source whose values count."""
-        return next(
-            level for level, source in enumerate(self.sources) if source.operator != CHECK
-        )
+        return next(level for level, source in enumerate(self.sources) if source.operator != CHECK)
 
     @property
     def operator(self) -> str:
@@ -165,6 +162,5 @@ def _agreed_slots(join: CacheJoin) -> dict[str, Slot]:
         if sum(known[slot.name].width or 0 for slot, _ in pattern.followers()) > MAX_PATTERN:
             raise JoinError(f"the slots of {pattern.text} are wider than {MAX_PATTERN} in all")
     return {
-        name: slot if slot.width is None else Slot(name, slot.width)
-        for name, slot in known.items()
+        name: slot if slot.width is None else Slot(name, slot.width) for name, slot in known.items()
     }

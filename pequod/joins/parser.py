@@ -69,7 +69,7 @@ def _join(text: str, node: Tree[Token]) -> CacheJoin:
 
 
 def _tokens(node: Tree[Token]) -> list[Token]:
-    return [token for token in node.scan_values(lambda value: isinstance(value, Token))]
+    return list(node.scan_values(lambda value: isinstance(value, Token)))
 
 
 def _pattern(text: str, token: Token) -> Pattern:
@@ -127,9 +127,7 @@ def _spoken(expected: set[str]) -> str:
     words = [_SPOKEN[name] for name in _SPOKEN if name in expected]
     words += [word for word in _OPERATORS if word.upper() in expected]
     words += [
-        word
-        for word in ("push", "pull", "snapshot", "eager", "lazy")
-        if word.upper() in expected
+        word for word in ("push", "pull", "snapshot", "eager", "lazy") if word.upper() in expected
     ]
     return " or ".join(words) if words else "nothing more"
 
