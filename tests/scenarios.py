@@ -1,4 +1,4 @@
-"""Random scenarios, and the runner that lets the oracle judge every answer of a cache.
+"""Runs scenarios: the oracle judges every answer of a cache, after every step.
 
 A scenario is plain data that follows from its seed, so a failure replays exactly, and its text
 can be pasted into a test. `python -m tests.scenarios --help` runs many of them.
@@ -7,354 +7,428 @@ can be pasted into a test. `python -m tests.scenarios --help` runs many of them.
 import argparse
 import multiprocessing
 import os
-import random
-import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from graphlib import CycleError, TopologicalSorter
 from itertools import count, islice
 from operator import itemgetter
-from pprint import pformat
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pequod import Cache
 from pequod.errors import ComputedKey, JoinError, MissingData, PequodError, UnknownJoin
-from pequod.keys import END, KeyRange, Pair, Value, prefix, table_of
+from pequod.keys import KeyRange, Pair, Value, table_of
+from tests.generator import Scenario, Step, random_scenario
 from tests.oracle import between, expected_rows, is_computed, parse, staleness_seconds
 
-Step = tuple[Any, ...]  # the name of a method of Runner, and its arguments
 Answer = TypeVar("Answer")
+MakeCache = Callable[..., Any]
 
 MAX_ROUNDS = 12  # of loading before a read must be answered
-
-# Few and alike: keys collide, are prefixes of each other, and sort on both sides of the bar.
-TEXTS = ("1", "10", "100", "a", "ab", "é", "\U0001f40b", "{", "}", "~")
-FIXED_WIDTH_CHARACTERS = "11aé|~"
-VALUES = ("1", "2", "10", "-1.50", "0.1", "+.5", "1.", "-0", "007", "9" * 100, "9" * 101)
-VALUES += ("", "x", "é", "1e3", "1_0", " 1", "1\n", "١", "NaN", b"", b"1", b"\xff")
-AGGREGATES = ("count", "sum", "min", "max", "avg")
-
-# Writers stand before readers. VALUE is any operator but check; `dressed` varies the rest.
-SCHEMAS = (
-    # Twip; the second is ambiguous; the third keeps celebrities apart.
-    ("t|<u>|<n>|<p> = check s|<u>|<p> copy p|<p>|<n>",),
-    ("t|<u>|<n> = check s|<u>|<p> VALUE p|<p>|<n>",),
-    (
-        "ct|<n>|<p> = copy cp|<p>|<n>",
-        "t|<u>|<n>|<p> = check s|<u>|<p> copy p|<p>|<n>",
-        "t|<u>|<n>|<p> = pull copy ct|<n>|<p> check s|<u>|<p>",
-    ),
-    # One table joined with itself.
-    (
-        "ff|<a>|<b>|<c> = check s|<a>|<b> VALUE s|<b>|<c>",
-        "mutual|<a>|<b> = check s|<a>|<b> copy s|<b>|<a>",
-    ),
-    ("ff|<a>|<c> = check s|<a>|<b> VALUE s|<b>|<c>",),
-    # Three sources.
-    ("o|<a>|<b>|<c> = check x|<a>|<b> check y|<b>|<c> VALUE z|<c>|<a>",),
-    ("k|<a> = check b|<a>|<b> check c|<b>|<c> VALUE v|<c>|<d>", "kk|<a> = copy k|<a>"),
-    # Newp: pages made of articles, ranks, comments and the karma of those who comment.
-    (
-        "karma|<a> = count vote|<a>|<i>|<v>",
-        "rank|<a>|<i> = VALUE vote|<a>|<i>|<v>",
-        "page|<a>|<i>|a = copy article|<a>|<i>",
-        "page|<a>|<i>|r = copy rank|<a>|<i>",
-        "page|<a>|<i>|c|<c>|<w> = copy comment|<a>|<i>|<c>|<w>",
-        "page|<a>|<i>|k|<c>|<w> = check comment|<a>|<i>|<c>|<w> copy karma|<w>",
-    ),
-    # Joins over joins.
-    (
-        "n|<a> = VALUE x|<a>|<b>",
-        "best|<g> = check y|<g>|<a> VALUE n|<a>",
-        "all|of = VALUE best|<g>",
-    ),
-    (
-        "c|<a>|<n>|<b> = check a|<a>|<b> copy b|<b>|<n>",
-        "e|<d>|<n>|<b> = check d|<d>|<a> copy c|<a>|<n>|<b>",
-        "g|<d> = VALUE e|<d>|<n>|<b>",
-    ),
-    (
-        "m|<a>|a = copy x|<a>",
-        "m|<a>|r = VALUE v|<a>|<b>",
-        "m|<a>|k|<b> = check w|<a>|<b> copy x|<b>",
-        "front|<a> = check m|<a>|a copy m|<a>|r",
-    ),
-    # Several joins that contest one key.
-    (
-        "o|<a>|<b> = copy x|<a>|<b>",
-        "o|<a>|<b> = VALUE y|<b>|<a>|<c>",
-        "o|<a>|<b> = check w|<a>|<b> copy x|<b>|<c>",
-    ),
-    (
-        "o|<a> = VALUE x|<a>|<b>",
-        "o|<a> = VALUE x|<b>|<a>",
-        "o|<a> = VALUE y|<a>",
-        "top|<a> = copy o|<a>",
-    ),
-    # Slots that are late in the source key, repeated, or next to each other.
-    ("o|<a>|<b>|<c> = check x|<a>|<b> copy r|<c>|<b>", "tag|<c> = VALUE r|<a>|<c>"),
-    ("o|<a> = VALUE s|<a>|<a>", "d|<a>|<a>|<b> = copy s|<a>|<b>"),
-    (
-        "k|<a:1> = VALUE v|<a:1><b:2>|<c>",
-        "o|<b:2><a:1> = check v|<a:1><b:2>|<c> copy w|<c>",
-    ),
-    # Literals that are not bars, patterns without slots, tables that begin like others.
-    ("o|<a>-<b> = check x|<b>~<a> VALUE y|<a>.<c>",),
-    ("o|<a> = check cfg|on copy x|<a>", "tot|all = VALUE x|<a>"),
-    ("o|<a>|<b> = check x|<a> VALUE y|<b>",),
-    ("t|<u>|<n> = check s|<u>|<p> copy pp|<p>|<n>", "tt|<u>|<n> = check ss|<u>|<p> copy p|<p>|<n>"),
-)
-TAILS = ("|<>", "|<>|<>", "|<>|<>", "|<>|<>|<>", "|<>-<>", "|<>~<>|<>", "|k|<>", "|<>|k", "|k")
-
-# How often each step is taken, before a scenario bends these numbers its own way.
-WEIGHTS = {"put": 36, "remove": 10, "scan": 24, "get": 6, "count": 4, "put_many": 3}
-WEIGHTS |= {"remove_range": 1, "put_computed": 2, "add_join": 5, "drop_join": 2, "evict": 3}
-WEIGHTS |= {"sleep": 3, "freshen": 2, "load": 5, "fail": 1}
+BATCH = 200  # scenarios between two lines of progress
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """What happens to one cache; `remote` are ranges of a database that holds `stored`."""
+def run(scenario: Scenario, make_cache: MakeCache = Cache) -> int:
+    """Let a cache live through a scenario; gives the number of joins that it refused.
 
-    seed: int
-    joins: tuple[str, ...]
-    steps: tuple[Step, ...]
-    remote: tuple[tuple[str, str], ...] = ()
-    stored: tuple[Pair, ...] = ()
-    memory_limit: int | None = None
-
-
-def random_scenario(seed: int, steps: int = 60) -> Scenario:
-    """The scenario of that seed, always the same one."""
-    rng = random.Random(seed)
-    shapes = rng.choice(SCHEMAS) if rng.random() < 0.7 else random_shapes(rng)
-    author = _Author(rng, dressed(rng, shapes))
-    return Scenario(
-        seed,
-        tuple(join for join in author.joins if rng.random() < 0.8),
-        tuple(author.steps(steps)),
-        tuple(tuple(keys) for keys in author.remote),
-        tuple((key, author.value()) for key in author.remote_keys if rng.random() < 0.5),
-        rng.choice((1, 500, 2000, 8000)) if rng.random() < 0.15 else None,
-    )
-
-
-def random_shapes(rng: random.Random) -> list[str]:
-    """Joins that no schema thought of: any sources, any slots, one to three levels."""
-    readable = [table + rng.choice(TAILS[:-1]) for table in ("x", "y", "xx")]
-    shapes: list[str] = []
-    for table in ("m", "o", "oo")[: rng.randint(1, 3)]:
-        written = table + rng.choice(TAILS)
-        for _ in range(rng.choice((1, 1, 2))):
-            names = "abcd"[: rng.randint(2, 4)]
-            patterns = rng.choices(readable, k=rng.choice((1, 1, 2, 2, 3)))
-            sources = [_named(rng, pattern, names) for pattern in patterns]
-            bound = re.findall(r"<(\w)>", "".join(sources))
-            rest = "".join(f" check {source}" for source in sources[1:])
-            if bound:
-                shapes.append(f"{_named(rng, written, bound)} = VALUE {sources[0]}{rest}")
-        readable.append(written)
-    return list(dict.fromkeys(shapes)) or ["o|<a> = VALUE x|<a>"]
-
-
-def _named(rng: random.Random, pattern: str, names: Sequence[str]) -> str:
-    return re.sub("<>", lambda _: f"<{rng.choice(names)}>", pattern)
-
-
-def dressed(rng: random.Random, shapes: Sequence[str]) -> list[str]:
-    """The shapes as joins: named, with widths, operators, maintenance and an order of sources."""
-    widths = dict(re.findall(r"<(\w+):(\d)>", " ".join(shapes)))
-    fixed_share = rng.choice((0, 0, 0.4, 1))
-    for name in sorted(set(re.findall(r"<(\w+)>", " ".join(shapes)))):
-        if rng.random() < fixed_share:
-            widths.setdefault(name, str(rng.randint(1, 3)))
-    written = [table_of(shape) for shape in shapes]
-    sources = [re.findall(r"(\w+) (\S+\|\S+)", shape.split(" = ")[1]) for shape in shapes]
-    read = {table_of(pattern) for each in sources for _, pattern in each}
-    pulled = {table_of(shape) for shape in shapes if " pull " in shape}
-    joins = []
-    for place, (shape, table) in enumerate(zip(shapes, written)):
-        # A push join may not read a pull join, and nobody here reads a snapshot or contests one:
-        # then the age of a row would depend on more than its own join.
-        lone = table not in read and written.count(table) == 1
-        maintenance = rng.choices(("", "push ", "pull ", "snapshot"), (6, 1, 1, 1 if lone else 0))[0]
-        if " pull " in shape or any(table_of(pattern) in pulled for _, pattern in sources[place]):
-            maintenance = "pull "
-        if maintenance == "snapshot":
-            maintenance = f"snapshot {rng.randint(1, 4)} "
-        if maintenance == "pull ":
-            pulled.add(table)
-        if rng.random() < 0.5:
-            rng.shuffle(sources[place])
-        rest = ""
-        for operator, pattern in sources[place]:
-            operator = rng.choice(("copy",) * 3 + AGGREGATES) if operator == "VALUE" else operator
-            rest += f" {rng.choice(('', '', '', 'lazy ', 'eager '))}{operator} {pattern}"
-        text = re.sub(r":\d>", ">", f"{shape.split(' = ')[0]} = {maintenance}{rest.strip()}")
-        for name, width in widths.items():
-            # Once is enough, wherever it stands.
-            bare, wide = f"<{name}>", f"<{name}:{width}>"
-            head, found, tail = text.rpartition(bare)
-            everywhere = text.replace(bare, wide)
-            text = rng.choice((everywhere, text.replace(bare, wide, 1), head + wide * bool(found) + tail))
-        joins.append(f"j{place}: {text}")
-    return joins
-
-
-class _Author:
-    """Writes the steps of one scenario, over a small pool of keys that suits its joins."""
-
-    def __init__(self, rng: random.Random, joins: list[str]) -> None:
-        self._rng = rng
-        self.joins = joins
-        self._values = rng.sample(VALUES, 5)
-        self._texts = {"": rng.sample(TEXTS, rng.randint(2, 4))}
-        for width in (1, 2, 3):
-            characters = (rng.choices(FIXED_WIDTH_CHARACTERS, k=width) for _ in range(3))
-            self._texts[str(width)] = ["".join(some) for some in characters]
-
-        written = {table_of(join.output.prefix) for text in joins for join in parse(text)}
-        base_keys, output_keys = [], []
-        for text in joins:
-            (join,) = parse(text)
-            widths = dict(re.findall(r"<(\w+):(\d)>", text))
-            output_keys += self._keys(join.output, widths)
-            for source in join.sources:
-                if table_of(source.prefix) not in written:
-                    base_keys += self._keys(source, widths)
-        self._tables = list(dict.fromkeys(table_of(key) for key in base_keys))
-        self._output_keys = list(dict.fromkeys(output_keys))
-        # Foreign keys lie in the same ranges and match nothing, or another join than expected.
-        alike = rng.choices(base_keys + output_keys, k=len(base_keys) // 4)
-        foreign = [rng.choice((key[:-1], key + "|1", key + "1", key + "|")) for key in alike]
-        self._base_keys = list(dict.fromkeys(base_keys + foreign))
-
-        self.remote: list[KeyRange] = []
-        if rng.random() < 0.3:
-            for table in rng.sample(self._tables, min(len(self._tables), rng.randint(1, 2))):
-                keys = prefix(f"{table}|")
-                cut = rng.choice([key for key in self._base_keys if key in keys])
-                self.remote.append(KeyRange(keys.first, rng.choice((keys.last, keys.last, cut + "1"))))
-        self.remote_keys = [key for key in self._base_keys if any(key in r for r in self.remote)]
-
-    def _keys(self, pattern: Any, widths: dict[str, str]) -> list[str]:
-        names, rng = sorted(pattern.names), self._rng
-        return [
-            pattern.fill({name: rng.choice(self._texts[widths.get(name, "")]) for name in names})
-            for _ in range(7)
-        ]
-
-    def steps(self, number: int) -> Iterable[Step]:
-        """So many steps; the last one reads everything."""
-        rng = self._rng
-        weights = {kind: weight * rng.choice((0.3, 1, 1, 3)) for kind, weight in WEIGHTS.items()}
-        for rare in ("evict", "drop_join", "sleep", "freshen"):
-            weights[rare] *= rng.choice((0, 1))
-        if not self.remote_keys:
-            weights |= {"load": 0, "fail": 0}
-        crowd = rng.choice((0, 10, 20))  # a cache that is full before the first question
-        yield from (("put", rng.choice(self._base_keys), self.value()) for _ in range(crowd))
-        kinds = rng.choices(list(weights), list(weights.values()), k=number - crowd - 1)
-        yield from (self._step(kind) for kind in kinds)
-        yield "scan", "", END, None, False
-
-    def value(self) -> Value:
-        return self._rng.choice(self._values)
-
-    def _step(self, kind: str) -> Step:
-        rng = self._rng
-        base_key, output_key = rng.choice(self._base_keys), rng.choice(self._output_keys)
-        any_key = rng.choice((base_key, output_key))
-        match kind:
-            case "put":
-                return kind, base_key, self.value()
-            case "put_computed":
-                return "put", output_key, self.value()
-            case "put_many":
-                keys = rng.choices(self._base_keys, k=4) + [output_key] * (rng.random() < 0.1)
-                return kind, tuple((key, self.value()) for key in keys)
-            case "remove":
-                return kind, base_key if rng.random() < 0.9 else output_key
-            case "remove_range":
-                # Of one table that no join writes and no database holds.
-                local = [t for t in self._tables if not any(f"{t}|" in r for r in self.remote)]
-                keys = self._proper_range()
-                table = prefix(f"{rng.choice(local)}|") if local else KeyRange("", "")
-                return kind, *keys.clip(table)
-            case "get":
-                return kind, any_key
-            case "scan":
-                limit = rng.choice((None, None, None, None, 0, 1, 3))
-                return kind, *self._range(), limit, rng.random() < 0.15
-            case "count":
-                return kind, *self._range()
-            case "add_join":
-                return kind, rng.choice(self.joins)
-            case "drop_join":
-                return kind, rng.choice(self.joins).partition(":")[0]
-            case "sleep":
-                return kind, rng.choice((0.5, 1, 1, 2, 3))
-            case "load" | "fail":
-                return kind, *self._proper_range(), tuple(self._changes())
-        return kind, *self._proper_range()
-
-    def _changes(self) -> Iterable[Step]:
-        """What happens to the database while a load from it is open."""
-        rng = self._rng
-        for _ in range(rng.randint(0, 4)):
-            kind = rng.choice(("put", "put", "remove", "remove", "evict"))
-            key = rng.choice(self.remote_keys)
-            if kind == "evict":
-                yield kind, *self._proper_range()
-            else:
-                yield (kind, key, self.value()) if kind == "put" else (kind, key)
-
-    def _range(self) -> tuple[str, str]:
-        rng = self._rng
-        pool = rng.choice((self._output_keys, self._output_keys, self._base_keys))
-        one, other = rng.choice(pool), rng.choice(pool)
-        match rng.randrange(10):
-            case 0:
-                return "", END
-            case 1:
-                return one, one + "\0"
-            case 2:
-                return one, rng.choice((one, other))  # maybe empty, maybe reversed
-            case 3:
-                return tuple(sorted((one, rng.choice(self._base_keys + self._output_keys))))
-            case 4:
-                return min(one, other), max(one, other) + rng.choice(("", "\0", "|", "}"))
-            case 5 | 6:
-                cuts = (key[: rng.randint(1, len(key))] for key in (one, other))
-                first, last = sorted(cut + rng.choice(("", "", "|", "}", "1")) for cut in cuts)
-                return first, last
-            case 7:
-                return tuple(prefix(table_of(one) + "|"))
-        bars = [place + 1 for place, character in enumerate(one) if character == "|"]
-        return tuple(prefix(one[: rng.choice(bars or [1])]))
-
-    def _proper_range(self) -> KeyRange:
-        return KeyRange(*self._range()) or prefix("")
+    The first wrong answer, or any error that nobody asked for, is an AssertionError with a
+    text that replays it.
+    """
+    runner = Runner(scenario, make_cache)
+    steps: list[Step] = [("add_join", text) for text in scenario.joins]
+    for number, step in enumerate(steps + list(scenario.steps), start=-len(steps)):
+        try:
+            runner.apply(step)
+        except Exception as error:
+            so_far = replace(scenario, steps=scenario.steps[: max(0, number + 1)])
+            raise AssertionError(
+                f"seed {scenario.seed}, step {number}: {step}\n"
+                f"{type(error).__name__}: {error}\n{text_of(so_far)}"
+            ) from error
+    return runner.refusals
 
 
 @dataclass(frozen=True)
 class World:
-    """The joins and base rows at one moment, and what the oracle makes of them."""
+    """The joins by name and the base rows at one moment, and what the oracle makes of them."""
 
-    joins: tuple[str, ...]
-    base: dict[str, Value]
+    joins: Mapping[str, str]
+    base: Mapping[str, Value]
 
     @cached_property
     def rows(self) -> list[Pair]:
-        return expected_rows(self.joins, self.base)
+        return expected_rows(tuple(self.joins.values()), self.base)
 
     @cached_property
     def row(self) -> dict[str, Value]:
         return dict(self.rows)
 
-    @cached_property
-    def staleness_seconds(self) -> float:
-        return max((parse(text)[0].snapshot_seconds for text in self.joins), default=0)
+
+class Runner:
+    """A cache and the world it should show; each kind of step is a method."""
+
+    def __init__(self, scenario: Scenario, make_cache: MakeCache) -> None:
+        self.refusals = 0
+        self._now = 1_000.0
+        self._world = World({}, dict(scenario.stored))
+        self._past: list[tuple[float, World]] = []  # each with the time when it ended
+        self._installed: dict[str, int] = {}  # join -> how many worlds were past by then
+        self._remote = [KeyRange(*keys) for keys in scenario.remote]
+        self._meanwhile: Sequence[Step] = ()
+        self._may_evict = scenario.memory_limit is not None
+        self._cache = make_cache(clock=lambda: self._now, memory_limit=scenario.memory_limit)
+        for keys in self._remote:
+            self._cache.declare_remote(keys)
+
+    def apply(self, step: Step) -> None:
+        kind, *arguments = step
+        getattr(self, kind)(*arguments)
+        self._cache._check()
+
+    # Writes.
+
+    def put(self, key: str, value: Value) -> None:
+        if self._computed(key):
+            _must_raise(ComputedKey, lambda: self._cache.put(key, value))
+            return
+        self._cache.put(key, value)
+        self._become(base={**self._world.base, key: value})
+
+    def put_many(self, pairs: Sequence[Pair]) -> None:
+        if any(self._computed(key) for key, _ in pairs):
+            _must_raise(ComputedKey, lambda: self._cache.put_many(pairs))
+            return
+        self._cache.put_many(pairs)
+        self._become(base={**self._world.base, **dict(pairs)})
+
+    def remove(self, key: str) -> None:
+        if self._computed(key):
+            _must_raise(ComputedKey, lambda: self._cache.remove(key))
+            return
+        removed, existed = self._cache.remove(key), key in self._world.base
+        # What is not in memory may be removed all the same, but the cache cannot know.
+        assert removed is existed or (self._is_remote(key) and not removed), f"removed: {removed}"
+        self._become(base={k: v for k, v in self._world.base.items() if k != key})
+
+    def remove_range(self, first: str, last: str) -> None:
+        gone = [key for key in self._world.base if first <= key < last]
+        here = sum(not self._is_remote(key) for key in gone)
+        removed = self._cache.remove_range(first, last)
+        assert here <= removed <= len(gone), f"{removed} removed, not {here} to {len(gone)}"
+        self._become(base={k: v for k, v in self._world.base.items() if k not in gone})
+
+    # Reads.
+
+    def get(self, key: str) -> None:
+        value = self._read(lambda: self._cache.get(key))
+        possible = self._possible(key)
+        assert value in possible, f"got {value!r}, not {_any_of(possible)}"
+
+    def scan(self, first: str, last: str, limit: int | None, reverse: bool) -> None:
+        pairs = self._read(lambda: self._cache.scan(first, last, limit=limit, reverse=reverse))
+        if reverse:
+            pairs.reverse()
+        if limit is not None:
+            assert len(pairs) <= limit, f"{len(pairs)} rows are more than {limit}: {pairs}"
+            if len(pairs) == limit:
+                # Nothing is said of the rows beyond the last one given.
+                edge = pairs[0 if reverse else -1][0] if pairs else first
+                first, last = (edge, last) if reverse else (first, edge + "\0" * bool(pairs))
+        self._judge(first, last, pairs)
+
+    def count(self, first: str, last: str) -> None:
+        number = self._read(lambda: self._cache.count(first, last))
+        if number == len(between(self._world.rows, first, last)):
+            return
+        worlds = [self._world, *(world for _, world in self._past)]
+        keys = {key for world in worlds for key, _ in between(world.rows, first, last)}
+        possible = [self._possible(key) for key in keys]
+        least, most = sum(None not in each for each in possible), sum(any(e) for e in possible)
+        most = sum(each != {None} for each in possible)
+        assert least <= number <= most, f"counted {number}, not {least} to {most}"
+
+    def freshen(self, first: str, last: str) -> None:
+        for _ in range(MAX_ROUNDS + 1):
+            missing = self._cache.freshen(KeyRange(first, last))
+            if not missing:
+                break
+            self._load(missing)
+        else:
+            raise AssertionError(f"not fresh after {MAX_ROUNDS} rounds")
+        if not self._may_evict:
+            self._judge(first, last, self._cache.scan(first, last))
+
+    def _read(self, ask: Callable[[], Answer]) -> Answer:
+        """What the cache answers once it has all that it needs."""
+        for _ in range(MAX_ROUNDS + 1):
+            try:
+                return ask()
+            except MissingData as error:
+                missing = error.missing
+            self._load(missing)
+        raise AssertionError(f"no answer after {MAX_ROUNDS} rounds")
+
+    def _judge(self, first: str, last: str, pairs: list[Pair]) -> None:
+        expected = between(self._world.rows, first, last)
+        if pairs == expected:
+            return
+        keys = [key for key, _ in pairs]
+        assert keys == sorted(set(keys)), f"keys out of order, or twice: {keys}"
+        assert all(first <= key < last for key in keys), f"keys out of range: {keys}"
+        answer = dict(pairs)
+        wrong = [
+            f"{key!r} is {answer.get(key)!r}, not {_any_of(self._possible(key))}"
+            for key in sorted({*answer, *dict(expected)})
+            if answer.get(key) not in self._possible(key)
+        ]
+        assert not wrong, "\n".join(wrong)
+
+    def _possible(self, key: str) -> set[Value | None]:
+        """The values that a read of `key` may give; None is no row.
+
+        A row of a snapshot join may be as it was when the join was last computed. That was after
+        the join was installed, and less than its seconds ago.
+        """
+        values = {self._world.row.get(key)}
+        for name, text in self._world.joins.items():
+            seconds = staleness_seconds([text], key)
+            if seconds:
+                past = self._past[self._installed[name] :]
+                values |= {w.row.get(key) for end, w in past if self._now - end < seconds}
+        return values
+
+    # Joins and time.
+
+    def add_join(self, text: str) -> None:
+        name = text.partition(":")[0]
+        joins = {**self._world.joins, name: text}
+        if any(is_computed([text], key) for key in self._world.base):
+            _must_raise(JoinError, lambda: self._cache.add_join(text))
+        else:
+            try:
+                (answer,) = self._cache.add_join(text)
+            except JoinError:
+                if not _reads_its_own_table(joins.values()):
+                    raise
+                self.refusals += 1
+            else:
+                assert answer["name"] == name, f"installed as {answer['name']}"
+                if name not in self._world.joins:
+                    self._become(joins=joins)
+                    self._installed[name] = len(self._past)
+        self._check_joins()
+
+    def drop_join(self, name: str) -> None:
+        if name not in self._world.joins:
+            _must_raise(UnknownJoin, lambda: self._cache.drop_join(name))
+            return
+        self._cache.drop_join(name)
+        self._become(joins={n: text for n, text in self._world.joins.items() if n != name})
+        self._check_joins()
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+    def _check_joins(self) -> None:
+        names = [join["name"] for join in self._cache.joins()]
+        assert names == list(self._world.joins), f"{names}, not {list(self._world.joins)}"
+
+    # The database.
+
+    def evict(self, first: str, last: str) -> None:
+        self._cache.evict(KeyRange(first, last))
+
+    def meanwhile(self, changes: Sequence[Step]) -> None:
+        """These changes happen while the next read waits for its data."""
+        self._meanwhile = changes
+
+    def load(self, first: str, last: str, changes: Sequence[Step]) -> None:
+        with self._cache.loading(KeyRange(first, last)) as loading:
+            loading.pairs = self._stored(first, last)
+            for change in changes:
+                self.apply(change)
+
+    def fail(self, first: str, last: str, changes: Sequence[Step]) -> None:
+        with suppress(ConnectionError), self._cache.loading(KeyRange(first, last)) as loading:
+            loading.pairs = self._stored(first, last)[:1]
+            for change in changes:
+                self.apply(change)
+            raise ConnectionError("the database went away")
+
+    def _load(self, missing: Sequence[tuple[str, str]]) -> None:
+        assert missing, "data is missing, but none is named"
+        with ExitStack() as stack:
+            for first, last in missing:
+                keys = KeyRange(first, last)
+                assert keys, f"an empty range is missing: {keys}"
+                assert any(keys.clip(each) == keys for each in self._remote), f"not remote: {keys}"
+                loading = stack.enter_context(self._cache.loading(keys))
+                loading.pairs = self._stored(first, last)
+            changes, self._meanwhile = self._meanwhile, ()
+            for change in changes:
+                self.apply(change)
+
+    def _stored(self, first: str, last: str) -> list[Pair]:
+        """The rows of the database."""
+        rows = between(sorted(self._world.base.items(), key=itemgetter(0)), first, last)
+        return [(key, value) for key, value in rows if self._is_remote(key)]
+
+    def _is_remote(self, key: str) -> bool:
+        return any(key in keys for keys in self._remote)
+
+    # The world.
+
+    def _computed(self, key: str) -> bool:
+        return is_computed(tuple(self._world.joins.values()), key)
+
+    def _become(
+        self, base: Mapping[str, Value] | None = None, joins: Mapping[str, str] | None = None
+    ) -> None:
+        world = self._world
+        self._past.append((self._now, world))
+        self._world = World(
+            world.joins if joins is None else joins, world.base if base is None else base
+        )
+
+
+def _must_raise(error: type[PequodError], call: Callable[[], object]) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(f"not refused with {error.__name__}")
+
+
+def _any_of(values: set[Value | None]) -> str:
+    return " or ".join(sorted(map(repr, values)))
+
+
+def _reads_its_own_table(texts: Any) -> bool:
+    """True if joins read the tables they write, maybe through others: some of these recur."""
+    sources: dict[str, set[str]] = {}
+    for join in (join for text in texts for join in parse(text)):
+        tables = {table_of(source.prefix) for source in join.sources}
+        sources.setdefault(table_of(join.output.prefix), set()).update(tables)
+    try:
+        TopologicalSorter(sources).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def text_of(scenario: Scenario) -> str:
+    """Python that makes this scenario, a line for each step."""
+    lines = ["run(Scenario("]
+    for field in fields(scenario):
+        value = getattr(scenario, field.name)
+        if isinstance(value, tuple) and value:
+            lines += [f"    {field.name}=(", *(f"        {each!r}," for each in value), "    ),"]
+        elif value is not None:
+            lines.append(f"    {field.name}={value!r},")
+    return "\n".join([*lines, "))"])
+
+
+def smallest(scenario: Scenario, make_cache: MakeCache = Cache) -> Scenario:
+    """A failing scenario, with all taken out that the failure does not need."""
+
+    def fails(candidate: Scenario) -> bool:
+        try:
+            run(candidate, make_cache)
+        except AssertionError:
+            return True
+        return False
+
+    if scenario.memory_limit is not None and fails(replace(scenario, memory_limit=None)):
+        scenario = replace(scenario, memory_limit=None)
+    before = None
+    while scenario != before:
+        before = scenario
+        for name in ("steps", "joins", "stored", "remote"):
+            size = max(1, len(getattr(scenario, name)) // 2)
+            while size:
+                place = 0
+                while place < len(items := getattr(scenario, name)):
+                    shorter = replace(scenario, **{name: items[:place] + items[place + size :]})
+                    if fails(shorter):
+                        scenario = shorter
+                    else:
+                        place += size
+                size //= 2
+    return scenario
+
+
+class Result(NamedTuple):
+    """How the scenario of a seed went; `failure` is empty if it went well."""
+
+    seed: int
+    refusals: int
+    failure: str
+
+
+def result_of(seed: int, steps: int) -> Result:
+    """Run the scenario of that seed."""
+    try:
+        return Result(seed, run(random_scenario(seed, steps)), "")
+    except AssertionError as error:
+        return Result(seed, 0, str(error))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; gives the exit status."""
+    options = _options(arguments)
+    started, done, failures, refused = time.monotonic(), 0, 0, 0
+    seeds: Iterator[int] = count(options.first)
+    if not options.forever:
+        seeds = islice(seeds, options.seeds)
+    with multiprocessing.Pool(options.jobs) as pool:
+        while batch := list(islice(seeds, BATCH)):
+            run_one = partial(result_of, steps=options.steps)
+            for result in pool.imap(run_one, batch, chunksize=5):
+                done += 1
+                refused += result.refusals > 0
+                if not result.failure:
+                    continue
+                failures += 1
+                if not options.keep_going:
+                    shown = smallest(random_scenario(result.seed, options.steps))
+                    print(result.failure, "\n\nand the same made smaller:\n", sep="")
+                    print(_failure(shown))
+                    return 1
+                print("  ".join(result.failure.splitlines()[:2])[:200], flush=True)
+            per_second = done / (time.monotonic() - started)
+            print(
+                f"{done} scenarios, {failures} failed, {refused} with a join refused, "
+                f"{per_second:.0f}/s",
+                end="\r" if sys.stderr.isatty() else "\n",
+                file=sys.stderr,
+                flush=True,
+            )
+    return 1 if failures else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3000, help="how many scenarios")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first one")
+    parser.add_argument("--steps", type=int, default=60, help="the length of each")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many processes")
+    parser.add_argument("--forever", action="store_true", help="run until interrupted")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="one line for each failure; do not stop"
+    )
+    return parser.parse_args(arguments)
+
+
+def _failure(scenario: Scenario) -> str:
+    try:
+        run(scenario)
+    except AssertionError as error:
+        return str(error)
+    raise AssertionError("a scenario that failed does not fail any more")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,16 +13,14 @@ from pequod.engine.catalogue import Catalogue
 from pequod.engine.eviction import SLACK, Candidate, make_room
 from pequod.engine.explain import explain
 from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
+from pequod.engine.requests import check_key, check_value, checked_limit, checked_range, limited
 from pequod.engine.residency import Loading, Residency, ResidentRange
 from pequod.engine.statistics import statistics, total_bytes
 from pequod.engine.status import StatusRange
 from pequod.engine.store import Hint, Store, Subtable, Table, row_bytes, value_bytes
-from pequod.errors import BadKey, BadRequest, BadValue, ComputedKey, MissingData
+from pequod.errors import BadRequest, ComputedKey, MissingData
 from pequod.joins.parser import parse
-from pequod.keys import BAR, END, KeyRange, Pair, Value, point, prefix, table_of
-
-MAX_KEY = 4096  # characters
-MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
+from pequod.keys import BAR, KeyRange, Pair, Value, point, prefix, table_of
 
 
 class Cache:
@@ -72,9 +70,9 @@ class Cache:
                     pairs = subtable.rows.pairs(first, last)
                     if limit is None and not reverse:
                         return pairs
-                    return _limited(pairs, limit, reverse)
-        keys = _checked_range(first, last)
-        _checked_limit(limit)
+                    return limited(pairs, limit, reverse)
+        keys = checked_range(first, last)
+        checked_limit(limit)
         self._freshen(keys)
         subtable = self._hinted(keys)
         if subtable is not None:
@@ -83,11 +81,11 @@ class Cache:
             pairs = self._maintenance.read(keys) if keys else []
             self._raise_missing()
         self._after_read(keys)
-        return _limited(pairs, limit, reverse)
+        return limited(pairs, limit, reverse)
 
     def get(self, key: str) -> Value | None:
         """The value of a key, or None."""
-        _check_key(key)
+        check_key(key)
         bar = key.find(BAR, key.find(BAR) + 1) + 1
         subtable = self._jump.get(key[:bar])
         if subtable is not None:
@@ -104,7 +102,7 @@ class Cache:
 
     def count(self, first: str, last: str) -> int:
         """The number of rows with `first <= key < last`."""
-        keys = _checked_range(first, last)
+        keys = checked_range(first, last)
         self._freshen(keys)
         subtable = self._hinted(keys)
         if subtable is not None:
@@ -115,8 +113,8 @@ class Cache:
 
     def put(self, key: str, value: Value) -> None:
         """Set a base row; a key that a join computes is refused."""
-        _check_key(key)
-        _check_value(value)
+        check_key(key)
+        check_value(value)
         self._put(key, value)
         self._limit_memory()
 
@@ -126,8 +124,8 @@ class Cache:
         for pair in rows:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise BadRequest(f"put_many takes pairs of key and value, not {pair!r:.60}")
-            _check_key(pair[0])
-            _check_value(pair[1])
+            check_key(pair[0])
+            check_value(pair[1])
             self._check_not_computed(pair[0], self._store.table(table_of(pair[0])))
         for key, value in rows:
             self._put(key, value)
@@ -146,7 +144,7 @@ class Cache:
 
     def remove(self, key: str) -> bool:
         """Remove a base row; False if there was none."""
-        _check_key(key)
+        check_key(key)
         table = self._store.table(table_of(key))
         self._check_not_computed(key, table)
         self._residency.note(key, None)
@@ -157,7 +155,7 @@ class Cache:
 
     def remove_range(self, first: str, last: str) -> int:
         """Remove the base rows of a range and say how many there were; computed rows stay."""
-        keys = _checked_range(first, last)
+        keys = checked_range(first, last)
         self._residency.note_removed(keys)
         removed = 0
         for key, _ in self._store.scan(keys):
@@ -236,7 +234,7 @@ class Cache:
 
     def declare_remote(self, keys: tuple[str, str]) -> None:
         """From now on these base keys live elsewhere and are missing until they are loaded."""
-        keys = _checked_range(*keys)
+        keys = checked_range(*keys)
         if not keys:
             return
         for name in {table_of(keys.first), *self._store.tables}:
@@ -248,7 +246,7 @@ class Cache:
 
     def freshen(self, keys: tuple[str, str]) -> list[KeyRange]:
         """Make a range ready to read; gives the base ranges that must be loaded first."""
-        keys = _checked_range(*keys)
+        keys = checked_range(*keys)
         self._begin()
         self._maintenance.freshen(keys)
         if keys:
@@ -257,7 +255,7 @@ class Cache:
 
     def loading(self, keys: tuple[str, str]) -> Loading:
         """Open a load of a remote range; see `Loading`."""
-        loading = Loading(_checked_range(*keys), self._close_loading)
+        loading = Loading(checked_range(*keys), self._close_loading)
         self._residency.loadings.append(loading)
         return loading
 
@@ -267,8 +265,8 @@ class Cache:
             return
         rows = loading.rows_in(loading.keys)
         for key, value in rows:
-            _check_key(key)
-            _check_value(value)
+            check_key(key)
+            check_value(value)
             self._check_not_computed(key, self._store.table(table_of(key)))
         self._tick += 1
         for gap in self._residency.missing(loading.keys):
@@ -280,7 +278,7 @@ class Cache:
 
     def evict(self, keys: tuple[str, str]) -> None:
         """Take computed and remote data of a range out of memory; it comes back when read."""
-        keys = _checked_range(*keys)
+        keys = checked_range(*keys)
         for table in self._store.tables_overlapping(keys):
             for view in self._catalogue.views.get(table.name, ()):
                 for status in view.statuses.overlapping(keys):
@@ -340,7 +338,7 @@ class Cache:
 
     def explain(self, first: str, last: str) -> dict[str, Any]:
         """Which joins make up a range, from which sources, fresh or not, and at what cost."""
-        keys = _checked_range(first, last)
+        keys = checked_range(first, last)
         return explain(self._store, self._catalogue, self._residency, keys, self._clock())
 
     def stats(self) -> dict[str, Any]:
@@ -422,45 +420,3 @@ class Cache:
             assert not table.name or size == table.bytes, (
                 f"table {table.name!r}: {size} bytes, the account says {table.bytes}"
             )
-
-
-def _limited(pairs: list[Pair], limit: int | None, reverse: bool) -> list[Pair]:
-    if reverse:
-        pairs.reverse()
-    if limit is None:
-        return pairs
-    _checked_limit(limit)
-    return pairs[:limit]
-
-
-def _check_key(key: object) -> None:
-    if key.__class__ is not str:
-        raise BadKey(f"a key is text, not {type(key).__name__}")
-    assert isinstance(key, str), "checked above"
-    if not key or len(key) > MAX_KEY:
-        raise BadKey(f"a key has 1 to {MAX_KEY} characters, not {len(key)}")
-    if not key.isascii():
-        if key[0] == END:
-            raise BadKey("a key may not start with the last character of Unicode")
-        if any("\ud800" <= character <= "\udfff" for character in key):
-            raise BadKey(f"a key is valid Unicode, and {key[:30]!r} has a lone surrogate")
-
-
-def _check_value(value: object) -> None:
-    if value.__class__ is not str and value.__class__ is not bytes:
-        raise BadValue(f"a value is str or bytes, not {type(value).__name__}")
-    assert isinstance(value, (str, bytes)), "checked above"
-    if len(value) > MAX_VALUE:
-        raise BadValue(f"a value has at most {MAX_VALUE} characters, not {len(value)}")
-
-
-def _checked_range(first: object, last: object) -> KeyRange:
-    if not isinstance(first, str) or not isinstance(last, str):
-        wrong = last if isinstance(first, str) else first
-        raise BadKey(f"a range has text at both ends, not {type(wrong).__name__}")
-    return KeyRange(first, last)
-
-
-def _checked_limit(limit: object) -> None:
-    if limit is not None and (not isinstance(limit, int) or limit < 0 or limit is True):
-        raise BadRequest(f"a limit is a number of rows or None, not {limit!r:.60}")

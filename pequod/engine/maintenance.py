@@ -164,8 +164,9 @@ class Maintenance:
         status.expires = self._expiry(status)
         if folds is not None:
             status.folds = {**(status.folds or {}), **folds}
-        view.table.splice(sorted(rows.items()))
-        view.account(len(rows), sum(map(view.row_bytes, rows)))
+        keys = sorted(rows)
+        view.table.splice(keys, [rows[key] for key in keys])
+        view.account(len(keys), view.rows_bytes(keys))
         if view.seconds is None:
             self._join_neighbours(status)
 
@@ -286,9 +287,10 @@ class Maintenance:
             for status in (view.statuses.ending_at(gap.first), view.statuses.starting_at(gap.last))
             if status is not None
         ):
-            if self._is_fresh(status) and status.expires is None:
-                if view.signature(hull) == view.signature(gap) == status.signature:
-                    return status
+            if not self._is_fresh(status) or status.expires is not None:
+                continue
+            if view.signature(hull) == view.signature(gap) == status.signature:
+                return status
         return None
 
     def _widen(self, status: StatusRange, gap: KeyRange) -> None:
@@ -362,7 +364,7 @@ class Maintenance:
                 subtable = table.place(key)
                 subtable.rows.pop(key)
                 table.prune(subtable)
-        view.account(-len(gone), -sum(map(view.row_bytes, gone)))
+        view.account(-len(gone), -view.rows_bytes(gone))
 
     def drop_dependents(self, table: Table, keys: KeyRange) -> None:
         """Forget everything computed from a source range."""

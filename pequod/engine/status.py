@@ -8,7 +8,7 @@ knows all its contexts, so dropping it looks at nothing else.
 from pequod.engine.operators import Fold
 from pequod.engine.plan import Plan, Step
 from pequod.engine.rangemap import RangeMap
-from pequod.engine.store import Store, Subtable, Table, row_bytes
+from pequod.engine.store import Store, Subtable, Table, row_bytes, rows_bytes
 from pequod.engine.updaters import Context
 from pequod.joins.containing import slots_of_range
 from pequod.keys import KeyRange, Value
@@ -60,6 +60,9 @@ class View:
     def row_bytes(self, key: str) -> int:
         """What a computed row weighs: copied values are shared, folded ones are its own."""
         return row_bytes(key) + (FOLD_BYTES if self.folds else 0)
+
+    def rows_bytes(self, keys: list[str]) -> int:
+        return rows_bytes(keys) + (FOLD_BYTES * len(keys) if self.folds else 0)
 
     def account(self, rows: int, size: int) -> None:
         """Count computed rows that came or went."""

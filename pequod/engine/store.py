@@ -29,6 +29,12 @@ def row_bytes(key: str) -> int:
     return ROW_BYTES + (len(key) if key.isascii() else sys.getsizeof(key) - sys.getsizeof(""))
 
 
+def rows_bytes(keys: list[str]) -> int:
+    """The same for many rows, at once if all are ASCII."""
+    text = "".join(keys)
+    return ROW_BYTES * len(keys) + len(text) if text.isascii() else sum(map(row_bytes, keys))
+
+
 def value_bytes(value: Value) -> int:
     """What a value weighs where it is put; its copies in outputs are shared and free."""
     if len(value) < 2:
@@ -298,19 +304,18 @@ class Table:
                 yield subtable.rows.cut(keys.first, keys.last)
                 self.prune(subtable)
 
-    def splice(self, pairs: list[Pair]) -> None:
+    def splice(self, keys: list[str], values: list[Value]) -> None:
         """Add rows that are new and in order; the caller keeps the account."""
         start = 0
-        while start < len(pairs):
-            subtable = self.place(pairs[start][0])
+        while start < len(keys):
+            subtable = self.place(keys[start])
             end = start + 1
             if subtable is self.main:
-                while end < len(pairs) and not self.subtable_prefix(pairs[end][0]):
+                while end < len(keys) and not self.subtable_prefix(keys[end]):
                     end += 1
             else:
-                end = bisect_left(pairs, subtable.last, end, key=lambda pair: pair[0])
-            keys, values = zip(*pairs[start:end], strict=True)
-            subtable.rows.splice(list(keys), list(values))
+                end = bisect_left(keys, subtable.last, end)
+            subtable.rows.splice(keys[start:end], values[start:end])
             start = end
 
     def _check(self) -> None:

@@ -1,0 +1,49 @@
+"""What callers may say: checks of keys, values, ranges and limits, each with a clear error."""
+
+from pequod.errors import BadKey, BadRequest, BadValue
+from pequod.keys import END, KeyRange, Pair
+
+MAX_KEY = 4096  # characters
+MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
+
+
+def limited(pairs: list[Pair], limit: int | None, reverse: bool) -> list[Pair]:
+    if reverse:
+        pairs.reverse()
+    if limit is None:
+        return pairs
+    checked_limit(limit)
+    return pairs[:limit]
+
+
+def check_key(key: object) -> None:
+    if key.__class__ is not str:
+        raise BadKey(f"a key is text, not {type(key).__name__}")
+    assert isinstance(key, str), "checked above"
+    if not key or len(key) > MAX_KEY:
+        raise BadKey(f"a key has 1 to {MAX_KEY} characters, not {len(key)}")
+    if not key.isascii():
+        if key[0] == END:
+            raise BadKey("a key may not start with the last character of Unicode")
+        if any("\ud800" <= character <= "\udfff" for character in key):
+            raise BadKey(f"a key is valid Unicode, and {key[:30]!r} has a lone surrogate")
+
+
+def check_value(value: object) -> None:
+    if value.__class__ is not str and value.__class__ is not bytes:
+        raise BadValue(f"a value is str or bytes, not {type(value).__name__}")
+    assert isinstance(value, (str, bytes)), "checked above"
+    if len(value) > MAX_VALUE:
+        raise BadValue(f"a value has at most {MAX_VALUE} characters, not {len(value)}")
+
+
+def checked_range(first: object, last: object) -> KeyRange:
+    if not isinstance(first, str) or not isinstance(last, str):
+        wrong = last if isinstance(first, str) else first
+        raise BadKey(f"a range has text at both ends, not {type(wrong).__name__}")
+    return KeyRange(first, last)
+
+
+def checked_limit(limit: object) -> None:
+    if limit is not None and (not isinstance(limit, int) or limit < 0 or limit is True):
+        raise BadRequest(f"a limit is a number of rows or None, not {limit!r:.60}")
