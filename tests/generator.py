@@ -53,7 +53,7 @@ SCHEMAS = (
     (
         "n|<a> = VALUE x|<a>|<b>",
         "best|<g> = check y|<g>|<a> VALUE n|<a>",
-        "all|of = VALUE best|<g>",
+        "top|<v> = check v|<v> VALUE best|<g>",
     ),
     (
         "c|<a>|<n>|<b> = check a|<a>|<b> copy b|<b>|<n>",
@@ -78,6 +78,12 @@ SCHEMAS = (
         "o|<a> = VALUE y|<a>",
         "top|<a> = copy o|<a>",
     ),
+    # A table that feeds itself, though no join reads what it writes.
+    (
+        "m|<a>|c|<b> = copy x|<a>|<b>",
+        "m|<a>|n = VALUE m|<a>|c|<b>",
+        "o|<b> = VALUE m|<a>|n check y|<b>",
+    ),
     # Slots that are late in the source key, repeated, or next to each other.
     ("o|<a>|<b>|<c> = check x|<a>|<b> copy r|<c>|<b>", "tag|<c> = VALUE r|<a>|<c>"),
     ("o|<a> = VALUE s|<a>|<a>", "d|<a>|<a>|<b> = copy s|<a>|<b>"),
@@ -85,18 +91,18 @@ SCHEMAS = (
         "k|<a:1> = VALUE v|<a:1><b:2>|<c>",
         "o|<b:2><a:1> = check v|<a:1><b:2>|<c> copy w|<c>",
     ),
-    # Literals that are not bars, patterns without slots, tables that begin like others.
+    # Literals that are not bars, sources that share no slot, tables that begin like others.
     ("o|<a>-<b> = check x|<b>~<a> VALUE y|<a>.<c>",),
-    ("o|<a> = check cfg|on copy x|<a>", "tot|all = VALUE x|<a>"),
+    ("o|<a> = check cfg|on|<c> copy x|<a>", "tot|all|<a> = VALUE x|<a>"),
     ("o|<a>|<b> = check x|<a> VALUE y|<b>",),
     ("t|<u>|<n> = check s|<u>|<p> copy pp|<p>|<n>", "tt|<u>|<n> = check ss|<u>|<p> copy p|<p>|<n>"),
 )
-TAILS = ("|<>", "|<>|<>", "|<>|<>", "|<>|<>|<>", "|<>-<>", "|<>~<>|<>", "|k|<>", "|<>|k", "|k")
+TAILS = ("|<>", "|<>|<>", "|<>|<>", "|<>|<>|<>", "|<>-<>", "|<>~<>|<>", "|k|<>", "|<>|k")
 
 # How often each step is taken, before a scenario bends these numbers its own way.
 WEIGHTS = {"put": 36, "remove": 10, "scan": 24, "get": 6, "count": 4, "put_many": 3}
 WEIGHTS |= {"remove_range": 1, "put_computed": 2, "add_join": 5, "drop_join": 2, "evict": 3}
-WEIGHTS |= {"sleep": 3, "freshen": 2, "load": 5, "fail": 1}
+WEIGHTS |= {"sleep": 3, "freshen": 2, "load": 4, "fail": 1, "meanwhile": 5}
 
 
 @dataclass(frozen=True)
@@ -128,20 +134,22 @@ def random_scenario(seed: int, steps: int = 60) -> Scenario:
 
 def random_shapes(rng: random.Random) -> list[str]:
     """Joins that no schema thought of: any sources, any slots, one to three levels."""
-    readable = [table + rng.choice(TAILS[:-1]) for table in ("x", "y", "xx")]
+    readable = [table + rng.choice(TAILS) for table in ("x", "y", "xx")]
     shapes: list[str] = []
     for table in ("m", "o", "oo")[: rng.randint(1, 3)]:
-        written = table + rng.choice(TAILS)
+        written, before = table + rng.choice(TAILS), set()
         for _ in range(rng.choice((1, 1, 2))):
             names = "abcd"[: rng.randint(2, 4)]
             patterns = rng.choices(readable, k=rng.choice((1, 1, 2, 2, 3)))
             sources = [_named(rng, pattern, names) for pattern in patterns]
-            bound = re.findall(r"<(\w)>", "".join(sources))
+            if frozenset(sources) in before:
+                continue  # one join under two names is none
+            before.add(frozenset(sources))
+            output = _named(rng, written, re.findall(r"<(\w)>", "".join(sources)))
             rest = "".join(f" check {source}" for source in sources[1:])
-            if bound:
-                shapes.append(f"{_named(rng, written, bound)} = VALUE {sources[0]}{rest}")
+            shapes.append(f"{output} = VALUE {sources[0]}{rest}")
         readable.append(written)
-    return list(dict.fromkeys(shapes)) or ["o|<a> = VALUE x|<a>"]
+    return shapes
 
 
 def _named(rng: random.Random, pattern: str, names: Sequence[str]) -> str:
@@ -164,7 +172,9 @@ def dressed(rng: random.Random, shapes: Sequence[str]) -> list[str]:
         # A push join may not read a pull join, and nobody here reads a snapshot or contests one:
         # then the age of a row would depend on more than its own join.
         lone = table not in read and written.count(table) == 1
-        maintenance = rng.choices(("", "push ", "pull ", "snapshot"), (6, 1, 1, 1 if lone else 0))[0]
+        maintenance = rng.choices(("", "push ", "pull ", "snapshot"), (6, 1, 1, 1 if lone else 0))[
+            0
+        ]
         if " pull " in shape or any(table_of(pattern) in pulled for _, pattern in sources[place]):
             maintenance = "pull "
         if maintenance == "snapshot":
@@ -183,7 +193,9 @@ def dressed(rng: random.Random, shapes: Sequence[str]) -> list[str]:
             bare, wide = f"<{name}>", f"<{name}:{width}>"
             head, found, tail = text.rpartition(bare)
             everywhere = text.replace(bare, wide)
-            text = rng.choice((everywhere, text.replace(bare, wide, 1), head + wide * bool(found) + tail))
+            text = rng.choice(
+                (everywhere, text.replace(bare, wide, 1), head + wide * bool(found) + tail)
+            )
         joins.append(f"j{place}: {text}")
     return joins
 
@@ -221,10 +233,12 @@ class _Author:
             for table in rng.sample(self._tables, min(len(self._tables), rng.randint(1, 2))):
                 keys = prefix(f"{table}|")
                 cut = rng.choice([key for key in self._base_keys if key in keys])
-                self.remote.append(KeyRange(keys.first, rng.choice((keys.last, keys.last, cut + "1"))))
+                self.remote.append(
+                    KeyRange(keys.first, rng.choice((keys.last, keys.last, cut + "1")))
+                )
         self.remote_keys = [key for key in self._base_keys if any(key in r for r in self.remote)]
 
-    def _keys(self, pattern: Any, widths: dict[str, str]) -> list[str]:
+    def _keys(self, pattern: Pattern, widths: dict[str, str]) -> list[str]:
         names, rng = sorted(pattern.names), self._rng
         return [
             pattern.fill({name: rng.choice(self._texts[widths.get(name, "")]) for name in names})
@@ -238,7 +252,7 @@ class _Author:
         for rare in ("evict", "drop_join", "sleep", "freshen"):
             weights[rare] *= rng.choice((0, 1))
         if not self.remote_keys:
-            weights |= {"load": 0, "fail": 0}
+            weights |= {"load": 0, "fail": 0, "meanwhile": 0}
         crowd = rng.choice((0, 10, 20))  # a cache that is full before the first question
         yield from (("put", rng.choice(self._base_keys), self.value()) for _ in range(crowd))
         kinds = rng.choices(list(weights), list(weights.values()), k=number - crowd - 1)
@@ -263,11 +277,7 @@ class _Author:
             case "remove":
                 return kind, base_key if rng.random() < 0.9 else output_key
             case "remove_range":
-                # Of one table that no join writes and no database holds.
-                local = [t for t in self._tables if not any(f"{t}|" in r for r in self.remote)]
-                keys = self._proper_range()
-                table = prefix(f"{rng.choice(local)}|") if local else KeyRange("", "")
-                return kind, *keys.clip(table)
+                return kind, *self._range()
             case "get":
                 return kind, any_key
             case "scan":
@@ -281,20 +291,22 @@ class _Author:
                 return kind, rng.choice(self.joins).partition(":")[0]
             case "sleep":
                 return kind, rng.choice((0.5, 1, 1, 2, 3))
+            case "meanwhile":
+                return kind, tuple(self._changes())
             case "load" | "fail":
                 return kind, *self._proper_range(), tuple(self._changes())
         return kind, *self._proper_range()
 
     def _changes(self) -> Iterable[Step]:
-        """What happens to the database while a load from it is open."""
+        """What happens while a load is open, mostly to the database that it loads from."""
         rng = self._rng
         for _ in range(rng.randint(0, 4)):
-            kind = rng.choice(("put", "put", "remove", "remove", "evict"))
-            key = rng.choice(self.remote_keys)
-            if kind == "evict":
-                yield kind, *self._proper_range()
-            else:
+            kind = rng.choice(("put", "put", "put", "remove", "remove", "evict", "scan", "get"))
+            if kind in ("put", "remove"):
+                key = rng.choice(self.remote_keys)
                 yield (kind, key, self.value()) if kind == "put" else (kind, key)
+            else:
+                yield self._step(kind if rng.random() < 0.9 else "remove_range")
 
     def _range(self) -> tuple[str, str]:
         rng = self._rng

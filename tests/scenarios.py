@@ -133,10 +133,12 @@ class Runner:
             pairs.reverse()
         if limit is not None:
             assert len(pairs) <= limit, f"{len(pairs)} rows are more than {limit}: {pairs}"
+            if limit == 0:
+                return
             if len(pairs) == limit:
                 # Nothing is said of the rows beyond the last one given.
-                edge = pairs[0 if reverse else -1][0] if pairs else first
-                first, last = (edge, last) if reverse else (first, edge + "\0" * bool(pairs))
+                assert all(first <= key < last for key, _ in pairs), f"out of range: {pairs}"
+                first, last = (pairs[0][0], last) if reverse else (first, pairs[-1][0] + "\0")
         self._judge(first, last, pairs)
 
     def count(self, first: str, last: str) -> None:
@@ -146,7 +148,7 @@ class Runner:
         worlds = [self._world, *(world for _, world in self._past)]
         keys = {key for world in worlds for key, _ in between(world.rows, first, last)}
         possible = [self._possible(key) for key in keys]
-        least, most = sum(None not in each for each in possible), sum(any(e) for e in possible)
+        least = sum(None not in each for each in possible)
         most = sum(each != {None} for each in possible)
         assert least <= number <= most, f"counted {number}, not {least} to {most}"
 

@@ -14,7 +14,7 @@ from pequod.engine.eviction import SLACK, Candidate, make_room
 from pequod.engine.explain import explain
 from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
 from pequod.engine.requests import check_key, check_value, checked_limit, checked_range, limited
-from pequod.engine.residency import Loading, Residency, ResidentRange
+from pequod.engine.residency import UNREAD_GRACE, Loading, Residency, ResidentRange
 from pequod.engine.statistics import statistics, total_bytes
 from pequod.engine.status import StatusRange
 from pequod.engine.store import Hint, Store, Subtable, Table, row_bytes, value_bytes
@@ -248,9 +248,10 @@ class Cache:
         """Make a range ready to read; gives the base ranges that must be loaded first."""
         keys = checked_range(*keys)
         self._begin()
-        self._maintenance.freshen(keys)
         if keys:
-            self._maintenance.pulled(keys)
+            self._maintenance.freshen(keys)
+            if not self._maintenance.missing:
+                self._maintenance.read(keys)
         return self._take_missing()
 
     def loading(self, keys: tuple[str, str]) -> Loading:
@@ -273,7 +274,7 @@ class Cache:
             for key, value in rows:
                 if key in gap:
                     self._store.put(self._store.table(table_of(key)), key, value)
-            self._residency.resident.add(ResidentRange(gap, self._tick))
+            self._residency.resident.add(ResidentRange(gap, self._tick + UNREAD_GRACE))
         self._limit_memory()
 
     def evict(self, keys: tuple[str, str]) -> None:
@@ -360,11 +361,12 @@ class Cache:
 
     def _take_missing(self) -> list[KeyRange]:
         missing, self._maintenance.missing = self._maintenance.missing, []
+        self._residency.end_read(self._tick, succeeded=not missing)
         return sorted(set(missing))
 
     def _raise_missing(self) -> None:
-        if self._maintenance.missing:
-            raise MissingData(self._take_missing())
+        if missing := self._take_missing():
+            raise MissingData(missing)
 
     def _hinted(self, keys: KeyRange) -> Subtable | None:
         """The subtable that holds a fresh range alone, with a hint for the next read."""
@@ -380,7 +382,7 @@ class Cache:
             if self._residency.is_remote(KeyRange(first, last)):
                 return None
             statuses = []
-            for view in self._catalogue.views[table.name]:
+            for view in self._catalogue.views.get(table.name, ()):
                 if view.keys.overlaps(KeyRange(first, last)):
                     status = view.statuses.at(keys.first)
                     if status is None or status.last < keys.last or status.expires is not None:

@@ -86,6 +86,17 @@ class Catalogue:
                 for node in mine
                 if not _pulls(node)
             ]
+        views = [view for views in self.views.values() for view in views]
+        pulls = [plan for plans in self.pulls.values() for plan in plans]
+        for plan in self.plans.values():
+            plan.pulls = [
+                [pull for pull in pulls if _reads(source.pattern, [pull])]
+                for source in plan.join.sources
+            ]
+            plan.feeders = [
+                [view for view in views if _reads(source.pattern, view.plans)]
+                for source in plan.join.sources
+            ]
 
     def _ranked(self, plans: list[Plan]) -> list[Node]:
         """The plans as nodes, sources before readers; raises if they cannot be installed."""
@@ -174,12 +185,11 @@ def _touches(node: Node, plan: Plan) -> bool:
 
 
 def _feeds(node: Node, reader: Node) -> bool:
-    return any(
-        _overlap(one.join.output, source.pattern)
-        for one in node
-        for plan in reader
-        for source in plan.join.sources
-    )
+    return any(_reads(source.pattern, node) for plan in reader for source in plan.join.sources)
+
+
+def _reads(source: Pattern, plans: Iterable[Plan]) -> bool:
+    return any(_overlap(plan.join.output, source) for plan in plans)
 
 
 def _overlap(one: Pattern, other: Pattern) -> bool:

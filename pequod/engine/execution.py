@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 
 from pequod.engine.operators import FOLDS, Fold
 from pequod.engine.plan import Plan, Step, output_template
-from pequod.engine.store import Store, Table
 from pequod.joins.containing import containing_ranges, slots_of_range
 from pequod.keys import KeyRange, Value, point
 
@@ -17,8 +16,8 @@ Derivation = tuple[str, str, Value]
 Slots = dict[str, str]
 # Called before a source is read, with the slots so far and the ranges to read; False skips it.
 Enter = Callable[[Step, Slots, list[KeyRange]], bool]
-# The rows of a range, as parallel lists of keys and values.
-Spans = Callable[[Table, KeyRange], Iterable[tuple[list[str], list[Value]]]]
+# The rows of a range of a source, as parallel lists of keys and values.
+Spans = Callable[[Step, KeyRange], Iterable[tuple[list[str], list[Value]]]]
 
 
 def as_it_is(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
@@ -29,9 +28,8 @@ def as_it_is(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
 class Execution:
     """Runs plans over the store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.spans: Spans = Table.spans
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
 
     def derive_range(self, plan: Plan, keys: KeyRange, enter: Enter) -> list[Derivation]:
         """All derivations of a plan into an output range."""
@@ -71,11 +69,10 @@ class Execution:
             given = None if step.gives_value else (value_key, value)
             self._innermost(step, slots, ranges, None if whole else keys, given, derivations)
             return
-        table = self._store.table(step.table)
         match, skip = step.tail.fullmatch, len(step.source_range(slots).first)
         rest, new, tested = steps[1:], step.new_names, step.tested
         for source_keys in ranges:
-            for span_keys, span_values in self.spans(table, source_keys):
+            for span_keys, span_values in self._spans(step, source_keys):
                 for key, source_value in zip(span_keys, span_values, strict=True):
                     matched = match(key, skip)
                     if matched is None:
@@ -99,12 +96,11 @@ class Execution:
         derivations: list[Derivation],
     ) -> None:
         """The last source: every matching row is one derivation."""
-        table = self._store.table(step.table)
         template, names = output_template(step.plan.join.output, slots)
         match, skip = step.tail.fullmatch, len(step.source_range(slots).first)
         tested = step.tested
         for source_keys in ranges:
-            for span_keys, span_values in self.spans(table, source_keys):
+            for span_keys, span_values in self._spans(step, source_keys):
                 if names and not tested:
                     found = [
                         (template % matched.group(*names), key, value)

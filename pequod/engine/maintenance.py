@@ -12,7 +12,7 @@ from pequod.engine.operators import Fold
 from pequod.engine.plan import Plan, Step
 from pequod.engine.residency import Residency
 from pequod.engine.status import Links, StatusRange, View
-from pequod.engine.store import Store, Table
+from pequod.engine.store import Store, Table, merged
 from pequod.engine.updaters import Context
 from pequod.engine.updating import Updating
 from pequod.keys import KeyRange, Pair, Value, prefix
@@ -35,8 +35,7 @@ class Maintenance:
         self._views = views
         self._pulls = pulls
         self._links = Links(store)
-        self._execution = Execution(store)
-        self._execution.spans = self._spans
+        self._execution = Execution(self._spans)
         self.updating = Updating(store, self._execution, self._links)
         self.missing: list[KeyRange] = []
         self.now = 0.0
@@ -44,44 +43,47 @@ class Maintenance:
 
     # Reading.
 
-    def freshen(self, keys: KeyRange, reader: StatusRange | None = None) -> bool:
-        """Make all that is computed in a range fresh; False if something is missing."""
-        whole = len(self.missing)
+    def freshen(self, keys: KeyRange) -> None:
+        """Make all that is computed in a range fresh, but for what needs `missing` data."""
         for table in self._store.tables_overlapping(keys):
-            if not table.plain:
-                self._freshen_table(table, keys, reader)
-        if len(self._residency.remote):
+            self._freshen_views(self._views.get(table.name, ()), keys, None)
+        if self._is_remote:
             self._reside(keys)
-        return len(self.missing) == whole
 
-    def _freshen_table(self, table: Table, keys: KeyRange, reader: StatusRange | None) -> bool:
-        whole = len(self.missing)
-        for view in self._views.get(table.name, ()):
+    def _freshen_views(
+        self, views: Iterable[View], keys: KeyRange, reader: StatusRange | None
+    ) -> None:
+        for view in views:
             wanted = keys.clip(view.keys)
             if wanted:
                 self._freshen_view(view, wanted, reader)
-        return len(self.missing) == whole
 
-    def _reside(self, keys: KeyRange) -> bool:
-        missing = self._residency.missing(keys)
-        self.missing += missing
-        self._residency.touch(keys, self.tick)
-        return not missing
+    def _reside(self, keys: KeyRange) -> None:
+        self.missing += self._residency.missing(keys)
+        self._residency.touch(keys)
 
-    def pulled(self, keys: KeyRange) -> dict[str, Value]:
-        """The rows of pull joins in a range, computed for this one read."""
-        found: list[tuple[Plan, list[Derivation]]] = []
-        for table in self._store.tables_overlapping(keys):
-            for plan in self._pulls.get(table.name, ()):
-                if plan.output_keys.overlaps(keys):
-                    plan.counters.computes += 1
-                    found.append((plan, self._execution.derive_range(plan, keys, self._enter())))
-        return self._execution.combined(found) if found else {}
+    @property
+    def _is_remote(self) -> bool:
+        return len(self._residency.remote) > 0
 
     def read(self, keys: KeyRange) -> list[Pair]:
         """All rows of a fresh range: those of the store and those of pull joins."""
+        pulls = [
+            plan
+            for table in self._store.tables_overlapping(keys)
+            for plan in self._pulls.get(table.name, ())
+        ]
         pairs = self._store.scan(keys)
-        pulled = self.pulled(keys)
+        return self._with_pulled(pairs, keys, pulls) if pulls else pairs
+
+    def _with_pulled(self, pairs: list[Pair], keys: KeyRange, pulls: list[Plan]) -> list[Pair]:
+        """Stored rows and those of pull joins, which are computed for this one read."""
+        found: list[tuple[Plan, list[Derivation]]] = []
+        for plan in pulls:
+            if plan.output_keys.overlaps(keys):
+                plan.counters.computes += 1
+                found.append((plan, self._execution.derive_range(plan, keys, self._enter())))
+        pulled = self._execution.combined(found)
         if not pulled:
             return pairs
         rows = dict(pairs)
@@ -97,25 +99,24 @@ class Maintenance:
         assert value is not None, f"nobody derives {key!r}"
         return value
 
-    def _spans(self, table: Table, keys: KeyRange) -> Iterable[tuple[list[str], list[Value]]]:
-        if self._pulls.get(table.name):
-            pairs = self.read(keys)
-            return [([key for key, _ in pairs], [value for _, value in pairs])]
-        return table.spans(keys)
+    def _spans(self, step: Step, keys: KeyRange) -> Iterable[tuple[list[str], list[Value]]]:
+        spans = self._store.table(step.table).spans(keys)
+        if not step.pulls:
+            return spans
+        pairs = self._with_pulled(merged(spans), keys, step.pulls)
+        return [([key for key, _ in pairs], [value for _, value in pairs])]
 
     def _enter(self, status: StatusRange | None = None) -> Enter:
         """Before a source is read, make it fresh; then let its changes reach `status`."""
 
         def enter(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
-            table = self._store.table(step.table)
-            if not table.plain:
-                whole = len(self.missing)
-                for keys in ranges:
-                    self._freshen_table(table, keys, status)
-                    if len(self._residency.remote):
-                        self._reside(keys)
-                if len(self.missing) > whole:
-                    return False
+            whole = len(self.missing)
+            for keys in ranges:
+                self._freshen_views(step.feeders, keys, status)
+                if self._is_remote:
+                    self._reside(keys)
+            if len(self.missing) > whole:
+                return False
             if status is not None and step.plan.watches:
                 self._links.link(status, step, slots)
             return True
@@ -342,7 +343,7 @@ class Maintenance:
         if status.dropped:
             return
         status.dropped = True
-        self.drop_dependents(status.view.table, status.keys)
+        self.drop_dependents(status.view.table, status.keys, status.view)
         self._links.unlink_all(status)
         status.forget_hints()
         view = status.view
@@ -366,9 +367,9 @@ class Maintenance:
                 table.prune(subtable)
         view.account(-len(gone), -view.rows_bytes(gone))
 
-    def drop_dependents(self, table: Table, keys: KeyRange) -> None:
-        """Forget everything computed from a source range."""
-        for status in table.updaters.statuses(keys):
+    def drop_dependents(self, table: Table, keys: KeyRange, view: View | None = None) -> None:
+        """Forget everything computed from a source range, if from the rows of `view`."""
+        for status in table.updaters.statuses(keys, view):
             self.drop(status)
 
     def coalesce(self, view: View, keys: KeyRange) -> None:

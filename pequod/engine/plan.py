@@ -39,6 +39,8 @@ class Plan:
         self.counters = Counters()
         self.output_keys = prefix(join.output.literal_head)
         self.view: View | None = None  # a pull join has none
+        self.feeders: list[list[View]] = []  # for each source, the views that may write it
+        self.pulls: list[list[Plan]] = []  # and the pull joins
         self.writes_directly = False  # its rows need neither folding nor comparing
         self.watches = join.maintenance != SNAPSHOT
         self._steps: dict[frozenset[str], tuple[Step, ...]] = {}
@@ -98,6 +100,16 @@ class Step:
 
         output_head = join.output.head(bound)
         self.output_names, self._output_head = _template(output_head)
+
+    @property
+    def feeders(self) -> list["View"]:
+        """The views whose rows this source may read."""
+        return self.plan.feeders[self.level]
+
+    @property
+    def pulls(self) -> list[Plan]:
+        """The pull joins whose rows this source may read."""
+        return self.plan.pulls[self.level]
 
     @property
     def deeper(self) -> tuple["Step", ...]:

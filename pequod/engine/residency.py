@@ -11,6 +11,10 @@ from typing import Self
 from pequod.engine.rangemap import RangeMap
 from pequod.keys import KeyRange, Pair, Value
 
+# A range that was loaded but not read yet counts as used by the next so many reads: whoever
+# asked for it will come back, and must find it, however small the memory.
+UNREAD_GRACE = 1000
+
 
 class RemoteRange:
     """Keys whose home is elsewhere."""
@@ -80,6 +84,7 @@ class Residency:
         self.remote: RangeMap[RemoteRange] = RangeMap()
         self.resident: RangeMap[ResidentRange] = RangeMap()
         self.loadings: list[Loading] = []
+        self._touched: list[ResidentRange] = []
 
     def declare_remote(self, keys: KeyRange) -> None:
         for gap in self.remote.gaps(keys):
@@ -117,9 +122,16 @@ class Residency:
                 for key in [key for key in loading.changes if key in keys]:
                     del loading.changes[key]
 
-    def touch(self, keys: KeyRange, used: int) -> None:
-        for resident in self.resident.overlapping(keys):
-            resident.used = used
+    def touch(self, keys: KeyRange) -> None:
+        """A read wants these keys."""
+        self._touched.extend(self.resident.overlapping(keys))
+
+    def end_read(self, used: int, *, succeeded: bool) -> None:
+        """What was touched is used now, but waits on if the read found something missing."""
+        if succeeded:
+            for resident in self._touched:
+                resident.used = used
+        self._touched.clear()
 
     def leave(self, keys: KeyRange) -> list[KeyRange]:
         """Make a range missing again; gives the parts that were resident."""

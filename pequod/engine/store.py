@@ -244,6 +244,9 @@ class Table:
         found = self.subtable_prefix(key)
         return self._jump.get(found) if found else self.main
 
+    def _holds(self, key: str) -> bool:
+        return key.startswith(self.name + BAR)
+
     def place(self, key: str) -> Subtable:
         """The subtable for `key`, made if need be."""
         found = self.subtable_prefix(key)
@@ -266,12 +269,12 @@ class Table:
         """Forget a subtable that holds nothing any more."""
         if subtable.rows or subtable.watchers or subtable.pins or subtable is self.main:
             return
-        del self._jump[subtable.first]
-        self._prefixes.remove(subtable.first)
+        if self._jump.pop(subtable.first, None) is not None:
+            self._prefixes.remove(subtable.first)
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
-        within = self.subtable_prefix(keys.first)
+        within = self.subtable_prefix(keys.first) if self._holds(keys.first) else ""
         if within and keys.last <= prefix(within).last:
             subtable = self._jump.get(within)
             return [subtable] if subtable else []

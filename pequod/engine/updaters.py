@@ -17,7 +17,7 @@ from pequod.keys import KeyRange, Value, point
 
 if TYPE_CHECKING:
     from pequod.engine.plan import Step
-    from pequod.engine.status import StatusRange
+    from pequod.engine.status import StatusRange, View
     from pequod.engine.store import Table
 
 
@@ -122,11 +122,13 @@ class UpdaterIndex:
             found.extend(interval.data for interval in self._tree.at(key))
         return found
 
-    def statuses(self, keys: KeyRange) -> list["StatusRange"]:
-        """The status ranges fed by any source range that overlaps `keys`."""
+    def statuses(self, keys: KeyRange, view: "View | None" = None) -> list["StatusRange"]:
+        """The status ranges fed by source ranges that overlap `keys`, if by the rows of `view`."""
         found: dict[StatusRange, None] = {}
         for watchers in self._overlapping(keys):
-            for by_tested in watchers.values():
+            for step, by_tested in watchers.items():
+                if view is not None and view not in step.feeders:
+                    continue
                 for updater in by_tested.values():
                     for context in updater.contexts:
                         found[context.status] = None

@@ -54,15 +54,17 @@ class Updating:
         if step.is_last and step.gives_value and not step.lazy and step.plan.writes_directly:
             self._fan_out(step, updater, slots, new)
             return
-        waits = step.lazy or not (
-            step.is_last or all(self._store.table(later.table).plain for later in step.deeper)
-        )
+        waits = step.lazy or not all(self._is_at_hand(later) for later in step.deeper)
         for context in list(updater.contexts):
             status = context.status
             if waits or (status.pending and not step.is_last):
                 self._log(context, slots, key, old, new)
             else:
                 self.apply(context, slots, key, old, new, self._link_into(status))
+
+    def _is_at_hand(self, step: Step) -> bool:
+        """True if a source can be read at any moment: nothing computed, nothing remote."""
+        return not step.feeders and not self._store.is_remote(self._store.table(step.table).keys)
 
     def _link_into(self, status: StatusRange) -> Enter:
         def enter(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
@@ -137,7 +139,7 @@ class Updating:
             return
         status.fresh = False
         status.forget_hints()
-        for dependent in status.view.table.updaters.statuses(status.keys):
+        for dependent in status.view.table.updaters.statuses(status.keys, status.view):
             if dependent.waits_on is None:
                 dependent.waits_on = {}
             dependent.waits_on[status] = None

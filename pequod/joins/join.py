@@ -83,6 +83,8 @@ class CacheJoin:
 def checked(join: CacheJoin) -> CacheJoin:
     """The join with its slots agreed upon; raises `JoinError` if it makes no sense."""
     _check_sources(join)
+    if not any(pattern.slots for pattern in _patterns(join)):
+        raise JoinError(f"{join.output.text} has no slots; slots are written <user>")
     for pattern in _patterns(join):
         _check_pattern(pattern)
     known = _agreed_slots(join)
@@ -125,8 +127,6 @@ def _check_sources(join: CacheJoin) -> None:
 
 
 def _check_pattern(pattern: Pattern) -> None:
-    if not pattern.slots:
-        raise JoinError(f"{pattern.text} has no slots; slots are written <user>")
     if BAR not in pattern.literal_head:
         raise JoinError(
             f"{pattern.text} names no table: a pattern starts with its table and a bar, "

@@ -49,7 +49,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The pattern written as `text`, each slot stopped by the literals of this pattern.
+        """The pattern written as `text`; its slots are not agreed upon with others yet.
 
         >>> Pattern.parse("p|<poster>|<time:10>").slots
         (Slot(name='poster', width=None, stops='|'), Slot(name='time', width=10, stops='|'))
@@ -69,8 +69,7 @@ class Pattern:
                 or Slot(match["name"], int(match["width"]) if match["width"] else None)
             )
             place = match.end()
-        pattern = cls(text, tuple(parts))
-        return pattern.with_slots({slot.name: slot for slot in pattern.slots})
+        return cls(text, tuple(parts))
 
     def with_slots(self, known: Mapping[str, Slot]) -> Self:
         """This pattern with each slot replaced by the `known` one of its name."""
