@@ -226,6 +226,7 @@ class Maintenance:
             if status.dropped:
                 return
         status.pending = status.waits_on = None
+        self.updating.redo(status)
         status.fresh = True
         if status.view.seconds is None:
             status.expires = self._expiry(status)
@@ -260,7 +261,7 @@ class Maintenance:
             status.expires = self._expiry(status)
             return
         self._links.unlink_all(status)
-        status.pending = status.waits_on = status.expiring = None
+        status.pending = status.waits_on = status.expiring = status.redo = None
         rows, folds = self._evaluate(status, status.keys)
         if rows is None or status.dropped:
             return

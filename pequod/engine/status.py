@@ -106,6 +106,7 @@ class StatusRange:
         "last",
         "overflown",
         "pending",
+        "redo",
         "signature",
         "subtable",
         "used",
@@ -123,6 +124,7 @@ class StatusRange:
         self.waits_on: dict[StatusRange, None] | None = None  # stale ranges this one reads
         self.expiring: dict[StatusRange, None] | None = None  # snapshots this one reads
         self.expires: float | None = None
+        self.redo: set[str] | None = None  # output keys to work out anew once the logs are settled
         self.folds: dict[str, Fold] | None = None
         self.hinted: dict[Subtable, None] | None = None  # subtables whose hint relies on this range
         self.subtable: Subtable | None = None  # where all rows are, if in one subtable

@@ -273,10 +273,30 @@ class Updating:
     def _fold_anew(self, plan: Plan, status: StatusRange, output_key: str) -> None:
         """Work out a group that lost its extreme from the rows there are."""
         assert status.folds is not None, "an aggregate without groups"
+        if self._must_wait(status, output_key):
+            return
         status.folds.pop(output_key, None)
         keys = KeyRange(output_key, output_key + "\0")
         derivations = self._execution.derive_range(plan, keys, as_it_is)
         status.folds.update(self._execution.fold(plan, derivations))
+
+    def _must_wait(self, status: StatusRange, output_key: str) -> bool:
+        """True while changes wait: the sources are ahead of the outputs, which a look at the
+        sources would not know, so the key is noted and worked out when all is settled."""
+        if status.pending:
+            status.redo = (status.redo or set()) | {output_key}
+            return True
+        return False
+
+    def redo(self, status: StatusRange) -> None:
+        """Work out the keys that had to wait."""
+        keys, status.redo = status.redo or (), None
+        for output_key in keys:
+            if status.view.folds:
+                self._fold_anew(status.view.plans[0], status, output_key)
+                self._write_fold(status, output_key)
+            else:
+                self._recompute(status, output_key)
 
     def _write_fold(self, status: StatusRange, output_key: str) -> None:
         assert status.folds is not None, "an aggregate without groups"
@@ -288,5 +308,7 @@ class Updating:
 
     def _recompute(self, status: StatusRange, output_key: str) -> None:
         """Let all derivations of a key compete anew."""
+        if self._must_wait(status, output_key):
+            return
         value = self._execution.winner(status.view.plans, output_key, as_it_is)
         self.write(status, output_key, value)
