@@ -8,19 +8,20 @@ The loop itself neither freshens nor links anything: before it reads a source it
 from collections.abc import Callable, Iterable
 
 from pequod.engine.operators import FOLDS, Fold
-from pequod.engine.plan import Plan, Step, output_template
+from pequod.engine.plan import Plan, Step, output_pieces
 from pequod.joins.containing import containing_ranges, slots_of_range
 from pequod.keys import KeyRange, Value, point
 
 Derivation = tuple[str, str, Value]
 Slots = dict[str, str]
-# Called before a source is read, with the slots so far and the ranges to read; False skips it.
-Enter = Callable[[Step, Slots, list[KeyRange]], bool]
+# Called before a source is read, with the slots so far, all that can match under them, and the
+# ranges to read; False skips it.
+Enter = Callable[[Step, Slots, KeyRange, list[KeyRange]], bool]
 # The rows of a range of a source, as parallel lists of keys and values.
 Spans = Callable[[Step, KeyRange], Iterable[tuple[list[str], list[Value]]]]
 
 
-def as_it_is(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
+def as_it_is(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
     """The `enter` that reads what the store holds."""
     return True
 
@@ -59,17 +60,19 @@ class Execution:
         step = steps[0]
         known = step.output_range(slots)
         whole = keys.first <= known.first and known.last <= keys.last
+        source = step.source_range(slots)
         if whole:
-            ranges = [step.source_range(slots)]
+            ranges = [source]
         else:
             ranges = containing_ranges(plan.join.output, step.pattern, slots, keys)
-        if not ranges or not enter(step, slots, ranges):
+        if not ranges or not enter(step, slots, source, ranges):
             return
         if step.is_last:
             given = None if step.gives_value else (value_key, value)
-            self._innermost(step, slots, ranges, None if whole else keys, given, derivations)
+            skip = len(source.first)
+            self._innermost(step, slots, skip, ranges, None if whole else keys, given, derivations)
             return
-        match, skip = step.tail.fullmatch, len(step.source_range(slots).first)
+        match, skip = step.tail.fullmatch, len(source.first)
         rest, new, tested = steps[1:], step.new_names, step.tested
         for source_keys in ranges:
             for span_keys, span_values in self._spans(step, source_keys):
@@ -90,18 +93,26 @@ class Execution:
         self,
         step: Step,
         slots: Slots,
+        skip: int,
         ranges: list[KeyRange],
         keys: KeyRange | None,
         given: tuple[str, Value] | None,
         derivations: list[Derivation],
     ) -> None:
         """The last source: every matching row is one derivation."""
-        template, names = output_template(step.plan.join.output, slots)
-        match, skip = step.tail.fullmatch, len(step.source_range(slots).first)
-        tested = step.tested
+        pieces, names = output_pieces(step.plan.join.output, slots)
+        template = "%s".join(piece.replace("%", "%%") for piece in pieces)
+        match, tested, width = step.tail.fullmatch, step.tested, step.final_width
         for source_keys in ranges:
             for span_keys, span_values in self._spans(step, source_keys):
-                if names and not tested:
+                if width and len(names) == 1 and not tested:
+                    before, after = pieces
+                    found = [
+                        (before + key[skip:] + after, key, value)
+                        for key, value in zip(span_keys, span_values, strict=True)
+                        if len(key) == skip + width
+                    ]
+                elif names and not tested:
                     found = [
                         (template % matched.group(*names), key, value)
                         for key, value in zip(span_keys, span_values, strict=True)

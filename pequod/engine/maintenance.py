@@ -109,7 +109,7 @@ class Maintenance:
     def _enter(self, status: StatusRange | None = None) -> Enter:
         """Before a source is read, make it fresh; then let its changes reach `status`."""
 
-        def enter(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
+        def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
             whole = len(self.missing)
             for keys in ranges:
                 self._freshen_views(step.feeders, keys, status)
@@ -118,7 +118,7 @@ class Maintenance:
             if len(self.missing) > whole:
                 return False
             if status is not None and step.plan.watches:
-                self._links.link(status, step, slots)
+                self._links.link(status, step, slots, source)
             return True
 
         return enter

@@ -86,6 +86,12 @@ class Step:
         self.new_names = tuple(dict.fromkeys(name for name in tail_names if name not in bound))
         self.tested = tuple(dict.fromkeys(name for name in tail_names if name in bound))
 
+        # A key that ends in one open slot of fixed width needs no matching but of its length.
+        final = pattern.parts[len(head) :]
+        self.final_width = (
+            final[0].width if len(final) == 1 and isinstance(final[0], Slot) else None
+        )
+
         # A context's values: those the output needs come first and in its order, so that a
         # change turns into output keys by one `%` per context.
         fixed = pattern.names
@@ -137,18 +143,23 @@ class Step:
 
 
 def output_template(pattern: Pattern, slots: SlotSet) -> tuple[str, list[str]]:
-    """The pattern with what is bound filled in, and the names left open, for `%`."""
-    names: list[str] = []
-    pieces = []
+    """The pattern with what is bound filled in, `%s` for each of the names left open."""
+    pieces, names = output_pieces(pattern, slots)
+    return "%s".join(map(_escaped, pieces)), names
+
+
+def output_pieces(pattern: Pattern, slots: SlotSet) -> tuple[list[str], list[str]]:
+    """The texts around the slots left open, and the names of those."""
+    pieces, names = [""], []
     for part in pattern.parts:
         if isinstance(part, str):
-            pieces.append(_escaped(part))
+            pieces[-1] += part
         elif part.name in slots:
-            pieces.append(_escaped(slots[part.name]))
+            pieces[-1] += slots[part.name]
         else:
-            pieces.append("%s")
+            pieces.append("")
             names.append(part.name)
-    return "".join(pieces), names
+    return pieces, names
 
 
 def _template(parts: tuple[str | Slot, ...]) -> tuple[list[str], str]:

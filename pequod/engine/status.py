@@ -175,7 +175,9 @@ class Links:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def link(self, status: StatusRange, step: Step, slots: dict[str, str]) -> None:
+    def link(
+        self, status: StatusRange, step: Step, slots: dict[str, str], source: KeyRange
+    ) -> None:
         """Let changes of this source reach the status range."""
         values = step.context_values(slots)
         context = status.contexts.get((step, values))
@@ -183,16 +185,18 @@ class Links:
             context = status.contexts[step, values] = Context(step, values, status)
             status.view.contexts += 1
         updaters = self._store.table(step.table).updaters
-        if updaters.link(step.source_range(slots), step.tested_values(slots), context):
+        if updaters.link(source, step.tested_values(slots), context):
             status.view.links += 1
 
-    def unlink(self, status: StatusRange, step: Step, slots: dict[str, str]) -> None:
+    def unlink(
+        self, status: StatusRange, step: Step, slots: dict[str, str], source: KeyRange
+    ) -> None:
         """Undo one `link`."""
         context = status.contexts.get((step, step.context_values(slots)))
         if context is None:
             return
         updaters = self._store.table(step.table).updaters
-        updater = updaters.find(step.source_range(slots), step, step.tested_values(slots))
+        updater = updaters.find(source, step, step.tested_values(slots))
         if updater is None or context not in updater.contexts:
             return
         context.links.remove(updater)

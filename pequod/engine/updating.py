@@ -67,8 +67,8 @@ class Updating:
         return not step.feeders and not self._store.is_remote(self._store.table(step.table).keys)
 
     def _link_into(self, status: StatusRange) -> Enter:
-        def enter(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
-            self._links.link(status, step, slots)
+        def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
+            self._links.link(status, step, slots, source)
             return True
 
         return enter
@@ -184,9 +184,11 @@ class Updating:
         if old is None:
             skipped = False
 
-            def entering(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
+            def entering(
+                step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]
+            ) -> bool:
                 nonlocal skipped
-                entered = enter(step, slots, ranges)
+                entered = enter(step, slots, source, ranges)
                 skipped = skipped or not entered
                 return entered
 
@@ -208,8 +210,8 @@ class Updating:
         return True
 
     def _unlink_from(self, status: StatusRange) -> Enter:
-        def enter(step: Step, slots: Slots, ranges: list[KeyRange]) -> bool:
-            self._links.unlink(status, step, slots)
+        def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
+            self._links.unlink(status, step, slots, source)
             return True
 
         return enter
