@@ -164,7 +164,13 @@ class Updating:
         elif plan.join.value_level < step.level:
             value_step = step.all[plan.join.value_level]
             value_key = value_step.pattern.fill(bound)
-            before = after = self._applied_value(status, value_step, bound, value_key)
+            # In a join of a table with itself this very row may be the value source too, and
+            # its turn as such comes after.
+            before = after = (
+                old
+                if value_key == key
+                else self._applied_value(status, value_step, bound, value_key)
+            )
             if before is None:
                 return True
         derivations: list[Derivation] = []
