@@ -166,11 +166,8 @@ class Updating:
             value_key = value_step.pattern.fill(bound)
             # In a join of a table with itself this very row may be the value source too, and
             # its turn as such comes after.
-            before = after = (
-                old
-                if value_key == key
-                else self._applied_value(status, value_step, bound, value_key)
-            )
+            stored = old if value_key == key else self._store.get(value_key)
+            before = after = self._applied_value(status, value_step, bound, value_key, stored)
             if before is None:
                 return True
         derivations: list[Derivation] = []
@@ -223,13 +220,13 @@ class Updating:
         return enter
 
     def _applied_value(
-        self, status: StatusRange, step: Step, bound: Slots, key: str
+        self, status: StatusRange, step: Step, bound: Slots, key: str, stored: Value | None
     ) -> Value | None:
         """The value that the outputs reflect: if a change of it waits, the one before."""
         context = status.contexts.get((step, step.context_values(bound)))
         if context is not None and context.log and key in context.log:
             return context.log[key]
-        return self._store.get(key)
+        return stored
 
     def _add(self, plan: Plan, status: StatusRange, output_key: str, value: Value) -> None:
         view = status.view
