@@ -73,10 +73,11 @@ class Runner:
     def __init__(self, scenario: Scenario, make_cache: MakeCache) -> None:
         self.refusals = 0
         self._now = 1_000.0
-        self._world = World({}, dict(scenario.stored))
         self._past: list[tuple[float, World]] = []  # each with the time when it ended
         self._installed: dict[str, int] = {}  # join -> how many worlds were past by then
         self._remote = [KeyRange(*keys) for keys in scenario.remote]
+        stored = {key: value for key, value in scenario.stored if self._is_remote(key)}
+        self._world = World({}, stored)
         self._meanwhile: Sequence[Step] = ()
         self._may_evict = scenario.memory_limit is not None
         self._cache = make_cache(clock=lambda: self._now, memory_limit=scenario.memory_limit)

@@ -1,8 +1,8 @@
 """What a change of a source does to the outputs: eager updates, and logs for later.
 
-For one change the joins downstream run first, and within a join the later sources. A source
-is thus always combined with the earlier ones as they were and the later ones as they are, so
-that no pair of changes is counted twice.
+For one change, what must wait is logged first. Then the joins downstream run before those they
+read, and within a join the later sources: a source is thus always combined with the earlier
+ones as they were and the later ones as they are, and no pair of changes is counted twice.
 """
 
 from pequod.engine.execution import Derivation, Enter, Execution, Slots, as_it_is
@@ -30,7 +30,7 @@ class Updating:
             return
         steps = [found for watched in watchers for found in watched.items()]
         if len(steps) > 1:
-            steps.sort(key=lambda found: (-found[0].plan.rank, -found[0].level))
+            steps.sort(key=lambda found: self._turn(found[0]))
         for step, by_tested in steps:
             if same(step, old, new):
                 continue
@@ -41,6 +41,18 @@ class Updating:
             if updater is not None:
                 step.plan.counters.updater_runs += len(updater.contexts)
                 self._run(step, updater, slots, key, old, new)
+
+    def _turn(self, step: Step) -> tuple[bool, int, int]:
+        """Who comes first: what must wait is noted before anybody looks at the sources."""
+        return not self._waits(step), -step.plan.rank, -step.level
+
+    def _waits(self, step: Step) -> bool:
+        """True if changes here go to the log: by wish, or because later sources, computed or
+        remote, cannot be read in the middle of a change."""
+        return step.lazy or any(
+            later.feeders or self._store.is_remote(self._store.table(later.table).keys)
+            for later in step.deeper
+        )
 
     def _run(
         self,
@@ -54,17 +66,13 @@ class Updating:
         if step.is_last and step.gives_value and not step.lazy and step.plan.writes_directly:
             self._fan_out(step, updater, slots, new)
             return
-        waits = step.lazy or not all(self._is_at_hand(later) for later in step.deeper)
+        waits = self._waits(step)
         for context in list(updater.contexts):
             status = context.status
             if waits or (status.pending and not step.is_last):
                 self._log(context, slots, key, old, new)
             else:
                 self.apply(context, slots, key, old, new, self._link_into(status))
-
-    def _is_at_hand(self, step: Step) -> bool:
-        """True if a source can be read at any moment: nothing computed, nothing remote."""
-        return not step.feeders and not self._store.is_remote(self._store.table(step.table).keys)
 
     def _link_into(self, status: StatusRange) -> Enter:
         def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
