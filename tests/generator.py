@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pequod.keys import END, KeyRange, Pair, Value, prefix, table_of
-from tests.oracle import Pattern, parse
+from tests.oracle import parse
 
 Step = tuple[Any, ...]  # the name of a method of Runner in scenarios.py, and its arguments
 
@@ -19,6 +19,7 @@ TEXTS = ("1", "10", "100", "a", "ab", "é", "\U0001f40b", "{", "}", "~")
 FIXED_WIDTH_CHARACTERS = "11aé|~"
 VALUES = ("1", "2", "10", "-1.50", "0.1", "+.5", "1.", "-0", "007", "9" * 100, "9" * 101)
 VALUES += ("", "x", "é", "1e3", "1_0", " 1", "1\n", "١", "NaN", b"", b"1", b"\xff")
+SLOT_SETS = 7  # that the keys of a join are made of
 AGGREGATES = ("count", "sum", "min", "max", "avg")
 
 # Writers stand before readers. VALUE is any operator but check; `dressed` varies the rest.
@@ -102,7 +103,7 @@ TAILS = ("|<>", "|<>|<>", "|<>|<>", "|<>|<>|<>", "|<>-<>", "|<>~<>|<>", "|k|<>",
 # How often each step is taken, before a scenario bends these numbers its own way.
 WEIGHTS = {"put": 36, "remove": 10, "scan": 24, "get": 6, "count": 4, "put_many": 3}
 WEIGHTS |= {"remove_range": 1, "put_computed": 2, "add_join": 5, "drop_join": 2, "evict": 3}
-WEIGHTS |= {"sleep": 3, "freshen": 2, "load": 4, "fail": 1, "meanwhile": 5}
+WEIGHTS |= {"sleep": 3, "freshen": 2, "load": 4, "fail": 1, "meanwhile": 5, "explain": 1}
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Scenario:
     remote: tuple[tuple[str, str], ...] = ()
     stored: tuple[Pair, ...] = ()
     memory_limit: int | None = None
+    subtables: tuple[tuple[str, int], ...] = ()  # table -> bars up to which keys share one
 
 
 def random_scenario(seed: int, steps: int = 60) -> Scenario:
@@ -129,6 +131,7 @@ def random_scenario(seed: int, steps: int = 60) -> Scenario:
         tuple(tuple(keys) for keys in author.remote),
         tuple((key, author.value()) for key in author.remote_keys if rng.random() < 0.5),
         rng.choice((1, 500, 2000, 8000)) if rng.random() < 0.15 else None,
+        tuple((table, rng.randint(1, 3)) for table in author.tables if rng.random() < 0.1),
     )
 
 
@@ -172,7 +175,7 @@ def dressed(rng: random.Random, shapes: Sequence[str]) -> list[str]:
         # A push join may not read a pull join, and nobody here reads a snapshot or contests one:
         # then the age of a row would depend on more than its own join.
         lone = table not in read and written.count(table) == 1
-        maintenance = rng.choices(("", "push ", "pull ", "snapshot"), (6, 1, 1, 1 if lone else 0))[
+        maintenance = rng.choices(("", "push ", "pull ", "snapshot"), (6, 1, 1, 2 if lone else 0))[
             0
         ]
         if " pull " in shape or any(table_of(pattern) in pulled for _, pattern in sources[place]):
@@ -214,23 +217,25 @@ class _Author:
 
         written = {table_of(join.output.prefix) for text in joins for join in parse(text)}
         base_keys, output_keys = [], []
-        for text in joins:
-            (join,) = parse(text)
-            widths = dict(re.findall(r"<(\w+):(\d)>", text))
-            output_keys += self._keys(join.output, widths)
-            for source in join.sources:
-                if table_of(source.prefix) not in written:
-                    base_keys += self._keys(source, widths)
-        self._tables = list(dict.fromkeys(table_of(key) for key in base_keys))
+        for join, slots in (
+            (parse(text)[0], slots) for text in joins for slots in self._slots(text)
+        ):
+            # The sources of one slot set go together, so most scenarios have something to join.
+            output_keys.append(join.output.fill(slots))
+            sources = [s for s in join.sources if table_of(s.prefix) not in written]
+            base_keys += [source.fill(slots) for source in sources]
+        tables = list(dict.fromkeys(table_of(key) for key in base_keys))
         self._output_keys = list(dict.fromkeys(output_keys))
         # Foreign keys lie in the same ranges and match nothing, or another join than expected.
         alike = rng.choices(base_keys + output_keys, k=len(base_keys) // 4)
         foreign = [rng.choice((key[:-1], key + "|1", key + "1", key + "|")) for key in alike]
         self._base_keys = list(dict.fromkeys(base_keys + foreign))
 
+        self.tables = sorted({table_of(key) for key in self._base_keys + self._output_keys})
+
         self.remote: list[KeyRange] = []
         if rng.random() < 0.3:
-            for table in rng.sample(self._tables, min(len(self._tables), rng.randint(1, 2))):
+            for table in rng.sample(tables, min(len(tables), rng.randint(1, 2))):
                 keys = prefix(f"{table}|")
                 cut = rng.choice([key for key in self._base_keys if key in keys])
                 self.remote.append(
@@ -238,12 +243,11 @@ class _Author:
                 )
         self.remote_keys = [key for key in self._base_keys if any(key in r for r in self.remote)]
 
-    def _keys(self, pattern: Pattern, widths: dict[str, str]) -> list[str]:
-        names, rng = sorted(pattern.names), self._rng
-        return [
-            pattern.fill({name: rng.choice(self._texts[widths.get(name, "")]) for name in names})
-            for _ in range(7)
-        ]
+    def _slots(self, text: str) -> Iterable[dict[str, str]]:
+        widths = dict(re.findall(r"<(\w+):(\d)>", text))
+        names = sorted(set(re.findall(r"<(\w+)", text)))
+        for _ in range(SLOT_SETS):
+            yield {name: self._rng.choice(self._texts[widths.get(name, "")]) for name in names}
 
     def steps(self, number: int) -> Iterable[Step]:
         """So many steps; the last one reads everything."""
@@ -253,7 +257,9 @@ class _Author:
             weights[rare] *= rng.choice((0, 1))
         if not self.remote_keys:
             weights |= {"load": 0, "fail": 0, "meanwhile": 0}
-        crowd = rng.choice((0, 10, 20))  # a cache that is full before the first question
+        crowd = min(
+            rng.choice((0, 10, 20)), number - 1
+        )  # a cache that is full before the first question
         yield from (("put", rng.choice(self._base_keys), self.value()) for _ in range(crowd))
         kinds = rng.choices(list(weights), list(weights.values()), k=number - crowd - 1)
         yield from (self._step(kind) for kind in kinds)
@@ -283,10 +289,12 @@ class _Author:
             case "scan":
                 limit = rng.choice((None, None, None, None, 0, 1, 3))
                 return kind, *self._range(), limit, rng.random() < 0.15
-            case "count":
+            case "count" | "explain":
                 return kind, *self._range()
             case "add_join":
-                return kind, rng.choice(self.joins)
+                return kind, "; ".join(
+                    rng.sample(self.joins, min(len(self.joins), rng.choice((1, 1, 1, 2))))
+                )
             case "drop_join":
                 return kind, rng.choice(self.joins).partition(":")[0]
             case "sleep":

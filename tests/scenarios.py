@@ -80,7 +80,11 @@ class Runner:
         self._world = World({}, stored)
         self._meanwhile: Sequence[Step] = ()
         self._may_evict = scenario.memory_limit is not None
-        self._cache = make_cache(clock=lambda: self._now, memory_limit=scenario.memory_limit)
+        self._cache = make_cache(
+            clock=lambda: self._now,
+            memory_limit=scenario.memory_limit,
+            subtables=dict(scenario.subtables),
+        )
         for keys in self._remote:
             self._cache.declare_remote(keys)
 
@@ -164,6 +168,10 @@ class Runner:
         if not self._may_evict:
             self._judge(first, last, self._cache.scan(first, last))
 
+    def explain(self, first: str, last: str) -> None:
+        self._cache.explain(first, last)
+        self._cache.stats()
+
     def _read(self, ask: Callable[[], Answer]) -> Answer:
         """What the cache answers once it has all that it needs."""
         for _ in range(MAX_ROUNDS + 1):
@@ -206,22 +214,24 @@ class Runner:
     # Joins and time.
 
     def add_join(self, text: str) -> None:
-        name = text.partition(":")[0]
-        joins = {**self._world.joins, name: text}
+        """Install one join, or several: all or none."""
+        texts = {one.partition(":")[0]: one for one in text.split("; ")}
+        joins = {**self._world.joins, **texts}
         if any(is_computed([text], key) for key in self._world.base):
             _must_raise(JoinError, lambda: self._cache.add_join(text))
         else:
             try:
-                (answer,) = self._cache.add_join(text)
+                answers = self._cache.add_join(text)
             except JoinError:
                 if not _reads_its_own_table(joins.values()):
                     raise
                 self.refusals += 1
             else:
-                assert answer["name"] == name, f"installed as {answer['name']}"
-                if name not in self._world.joins:
-                    self._become(joins=joins)
-                    self._installed[name] = len(self._past)
+                names = [answer["name"] for answer in answers]
+                assert names == list(texts), f"installed as {names}"
+                new = joins.keys() - self._world.joins.keys()
+                self._become(joins=joins)
+                self._installed |= dict.fromkeys(new, len(self._past))
         self._check_joins()
 
     def drop_join(self, name: str) -> None:

@@ -17,6 +17,7 @@ from pequod.engine.updaters import Context
 from pequod.engine.updating import Updating
 from pequod.keys import KeyRange, Pair, Value, prefix
 
+MAX_ROUNDS = 100  # settling may drop ranges that are computed anew, but not without end
 MAX_FRAGMENTS = 16  # status ranges in one subtable, before they are computed anew as one
 
 
@@ -128,16 +129,18 @@ class Maintenance:
     def _freshen_view(self, view: View, keys: KeyRange, reader: StatusRange | None) -> None:
         """Settle or compute everything of a view in a range."""
         whole = len(self.missing)
-        busy = True
-        while busy and len(self.missing) == whole:
-            busy = False
-            for status in view.statuses.overlapping(keys):
-                if not status.dropped and not self._is_fresh(status):
-                    busy = True
+        for _ in range(MAX_ROUNDS):
+            stale = [one for one in view.statuses.overlapping(keys) if not self._is_fresh(one)]
+            gaps = view.statuses.gaps(keys)
+            if len(self.missing) > whole or not (stale or gaps):
+                break
+            for status in stale:
+                if not status.dropped:
                     self._settle(status)
             for gap in view.statuses.gaps(keys):
-                busy = True
                 self._compute(view, gap)
+        else:
+            raise AssertionError(f"{keys} does not get fresh")
         for status in view.statuses.overlapping(keys):
             status.used = self.tick
             if reader is not None and status.expires is not None:
