@@ -15,7 +15,7 @@ from tests.runner import run
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 
-# A schema is its joins and the shapes of its keys; a star is a text or, last, a number.
+# A schema is its joins and the shapes of its keys; a star stands for any text.
 SCHEMAS = {
     "timeline": (
         ("j: t|<u>|<n:2>|<p> = check s|<u>|<p> copy p|<p>|<n>",),

@@ -14,10 +14,10 @@ from pequod.joins.containing import slots_of_range
 from pequod.keys import KeyRange, Value
 
 # What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
-STATUS_BYTES = 780
+STATUS_BYTES = 800
 CONTEXT_BYTES = 330
-LINK_BYTES = 60
-FOLD_BYTES = 180
+LINK_BYTES = 56
+FOLD_BYTES = 300
 
 Signature = tuple[tuple[tuple[str, str], ...] | None, ...]
 

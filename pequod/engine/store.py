@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sortedcontainers import SortedDict, SortedList
 
-from pequod.engine.updaters import UpdaterIndex, Watchers
+from pequod.engine.updaters import UPDATER_BYTES, UpdaterIndex, Watchers
 from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
 
 CROWDED = 8192  # rows; from here on an insert in the middle of a list moves too much memory
 DEFAULT_BARS = 2
 
 # What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
-SUBTABLE_BYTES = 560
+SUBTABLE_BYTES = 540
+LARGE_ROW_BYTES = 44  # what a row of a sorted dict weighs more than one of two lists
 ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
 _ALIGNMENT = 16
 
@@ -206,6 +207,7 @@ class Subtable:
 
     def make_large(self) -> LargeRows:
         assert isinstance(self.rows, Rows), "it is large already"
+        self.table.large.append(self)
         self.rows = LargeRows(self.rows)
         return self.rows
 
@@ -219,6 +221,7 @@ class Table:
         self.keys = prefix(name + BAR) if name else EVERYTHING
         self.main = Subtable(self, self.keys)
         self.updaters = UpdaterIndex(self)
+        self.large: list[Subtable] = []
         self.rows = 0
         self.bytes = 0
         self.hits = 0
@@ -271,6 +274,8 @@ class Table:
             return
         if self._jump.pop(subtable.first, None) is not None:
             self._prefixes.remove(subtable.first)
+            if subtable in self.large:
+                self.large.remove(subtable)
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
@@ -292,7 +297,14 @@ class Table:
 
     @property
     def total_bytes(self) -> int:
-        return self.bytes + SUBTABLE_BYTES * (1 + len(self._prefixes))
+        """Rows and bookkeeping; that of the joins which write here comes on top."""
+        large = sum(len(subtable.rows) for subtable in self.large)
+        return (
+            self.bytes
+            + LARGE_ROW_BYTES * large
+            + SUBTABLE_BYTES * (1 + len(self._prefixes))
+            + UPDATER_BYTES * self.updaters.updaters
+        )
 
     def spans(self, keys: KeyRange) -> Iterator[tuple[list[str], list[Value]]]:
         """The rows of a range as parallel lists, each in order."""
