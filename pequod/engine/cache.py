@@ -40,6 +40,13 @@ class Cache:
         subtables: Mapping[str, int] | None = None,
     ) -> None:
         """`subtables` gives, for a table, the number of bars up to which keys share a subtable."""
+        for name, bars in (subtables or {}).items():
+            if not isinstance(name, str) or not isinstance(bars, int) or bars < 0:
+                raise BadRequest(
+                    f"subtables maps tables to numbers of bars, not {name!r}: {bars!r}"
+                )
+        if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 0):
+            raise BadRequest(f"memory_limit is a number of bytes or None, not {memory_limit!r}")
         self._clock = clock
         self._memory_limit = memory_limit
         self._tick = 0

@@ -31,6 +31,7 @@ class Execution:
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
+        self.rows_read = 0
 
     def derive_range(self, plan: Plan, keys: KeyRange, enter: Enter) -> list[Derivation]:
         """All derivations of a plan into an output range."""
@@ -76,6 +77,7 @@ class Execution:
         rest, new, tested = steps[1:], step.new_names, step.tested
         for source_keys in ranges:
             for span_keys, span_values in self._spans(step, source_keys):
+                self.rows_read += len(span_keys)
                 for key, source_value in zip(span_keys, span_values, strict=True):
                     matched = match(key, skip)
                     if matched is None:
@@ -105,6 +107,7 @@ class Execution:
         match, tested, width = step.tail.fullmatch, step.tested, step.final_width
         for source_keys in ranges:
             for span_keys, span_values in self._spans(step, source_keys):
+                self.rows_read += len(span_keys)
                 if width and len(names) == 1 and not tested:
                     before, after = pieces
                     found = [

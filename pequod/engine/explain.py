@@ -76,6 +76,7 @@ def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, An
         "last": status.last,
         "state": "fresh" if status.fresh and not expired else "stale",
         "rows": sum(len(span) for span, _ in status.view.table.spans(status.keys)),
+        "source_rows_read": status.rows_read,
         "waiting_changes": sum(len(context.log or ()) for context in contexts),
         "source_ranges": len(sources),
         "sources": sources[:MAX_LISTED],

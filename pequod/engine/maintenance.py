@@ -167,7 +167,8 @@ class Maintenance:
             view.statuses.add(status)
         status.expires = self._expiry(status)
         if folds is not None:
-            status.folds = {**(status.folds or {}), **folds}
+            status.folds = status.folds or {}
+            status.folds.update(folds)
         keys = sorted(rows)
         view.table.splice(keys, [rows[key] for key in keys])
         view.account(len(keys), view.rows_bytes(keys))
@@ -179,11 +180,12 @@ class Maintenance:
     ) -> tuple[dict[str, Value] | None, dict[str, Fold] | None]:
         """The rows of a range, and the groups if it is an aggregate; None if data is missing."""
         view = status.view
-        whole = len(self.missing)
+        whole, rows_read = len(self.missing), self._execution.rows_read
         found = []
         for plan in view.plans:
             plan.counters.computes += 1
             found.append((plan, self._execution.derive_range(plan, keys, self._enter(status))))
+        status.rows_read += self._execution.rows_read - rows_read
         if len(self.missing) > whole:
             return None, None
         if view.folds:
@@ -317,8 +319,8 @@ class Maintenance:
         if not (other.fresh and status.signature == other.signature == view.signature(hull)):
             return
         self._links.adopt(status, other)
-        if other.folds:
-            status.folds = {**(status.folds or {}), **other.folds}
+        if other.folds is not None:
+            status.folds = other.folds | (status.folds or {})
         status.used = max(status.last_used, other.last_used)
         view.statuses.remove(other)
         self._unplace(other)

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 class Counters:
     """What a join has done so far."""
 
-    __slots__ = ("computes", "evictions", "hits", "invalidations", "skipped", "updater_runs")
+    __slots__ = ("computes", "evictions", "invalidations", "skipped", "updater_runs")
 
     def __init__(self) -> None:
-        self.hits = 0
         self.computes = 0
         self.updater_runs = 0
         self.invalidations = 0

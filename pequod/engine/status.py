@@ -107,6 +107,7 @@ class StatusRange:
         "overflown",
         "pending",
         "redo",
+        "rows_read",
         "signature",
         "subtable",
         "used",
@@ -128,6 +129,7 @@ class StatusRange:
         self.folds: dict[str, Fold] | None = None
         self.hinted: dict[Subtable, None] | None = None  # subtables whose hint relies on this range
         self.subtable: Subtable | None = None  # where all rows are, if in one subtable
+        self.rows_read = 0  # source rows it took to compute this, those of inner ranges included
         self.fresh = True
         self.overflown = False  # too much waits: computing anew is cheaper
         self.dropped = False

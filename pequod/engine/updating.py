@@ -297,7 +297,9 @@ class Updating:
         """True while changes wait: the sources are ahead of the outputs, which a look at the
         sources would not know, so the key is noted and worked out when all is settled."""
         if status.pending:
-            status.redo = (status.redo or set()) | {output_key}
+            if status.redo is None:
+                status.redo = set()
+            status.redo.add(output_key)
             return True
         return False
 

@@ -9,16 +9,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
-from pequod.errors import JoinError
+from pequod.errors import JoinSyntaxError
 from pequod.keys import BAR, KeyRange, point, prefix
 
 SlotSet = Mapping[str, str]
 
 MAX_PATTERN = 512  # characters of text, and characters all fixed slots may add up to
 
-_PART = re.compile(r"<(?P<name>[^\W\d]\w*)(?::(?P<width>[0-9]{1,4}))?>|(?P<literal>[^<>]+)")
+_PART = re.compile(r"<(?P<name>\w+)(?::(?P<width>[0-9]+))?>|(?P<literal>[^<>]+)")
+_BROKEN_SLOT = re.compile(r"<(?P<name>[^<>:]*)(?P<width>:[^<>]*)?(?P<end>>?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +56,19 @@ class Pattern:
         (Slot(name='poster', width=None, stops='|'), Slot(name='time', width=10, stops='|'))
         """
         if len(text) > MAX_PATTERN:
-            raise JoinError(f"a key pattern of {len(text)} characters; at most {MAX_PATTERN} fit")
+            raise JoinSyntaxError(
+                f"a key pattern of {len(text)} characters; at most {MAX_PATTERN} fit", 1, 1
+            )
         parts: list[Part] = []
         place = 0
         while place < len(text):
-            match = _PART.match(text, place)
-            if match is None:
-                raise JoinError(
-                    f"{text[place:][:20]!r} is no slot; slots are written <user> or <time:10>"
-                )
-            parts.append(
-                match["literal"]
-                or Slot(match["name"], int(match["width"]) if match["width"] else None)
-            )
-            place = match.end()
+            part = _PART.match(text, place)
+            if problem := _slot_problem(part, text[place:]):
+                raise JoinSyntaxError(problem, 1, place + 1)
+            assert part is not None, "no part is a problem"
+            width = int(part["width"]) if part["width"] else None
+            parts.append(part["literal"] or Slot(part["name"], width))
+            place = part.end()
         return cls(text, tuple(parts))
 
     def with_slots(self, known: Mapping[str, Slot]) -> Self:
@@ -88,7 +88,7 @@ class Pattern:
     @cached_property
     def literal_head(self) -> str:
         """The text every matching key starts with."""
-        return self.parts[0] if isinstance(self.parts[0], str) else ""
+        return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
 
     def followers(self) -> Iterator[tuple[Slot, Part | None]]:
         """Each slot with the part after it; None at the end of the pattern."""
@@ -153,51 +153,93 @@ class Pattern:
         >>> Pattern.parse("t|<a>|x").overlaps(Pattern.parse("t|b|<c>"))
         True
         """
-        # Both patterns are walked in step over the same imagined key: a pair of places is
-        # reached if some text leads there in both.
-        ours, theirs = _atoms(self), _atoms(other)
-        reached, frontier = {(0, 0)}, [(0, 0)]
-        while frontier:
-            i, j = frontier.pop()
-            if i == len(ours) and j == len(theirs):
-                return True
-            if i == len(ours) or j == len(theirs) or not ours[i].meets(theirs[j]):
-                continue
-            # After one shared character a repeating atom may go on or be done.
-            for step in (
-                (i + 1, j + 1),
-                (i, j + 1) if ours[i].repeats else None,
-                (i + 1, j) if theirs[j].repeats else None,
-            ):
-                if step is not None and step not in reached:
-                    reached.add(step)
-                    frontier.append(step)
-        return False
+        # Both patterns are walked in step over the same imagined key. The bits of `reached` are
+        # the places of this pattern where some text leads while it leads to `atom` in the other.
+        walk = self._walk
+        reached = 1
+        for atom in other._walk.atoms:
+            taking = walk.taking(atom)
+            here = reached & taking
+            if atom.repeats:
+                # It may take many characters: the carry runs along all places that take them.
+                here |= ((here + taking) ^ taking) & taking
+            # After one shared character a repeating place may go on or be done.
+            reached = here << 1 | here & walk.repeating
+            if not reached:
+                return False
+        return bool(reached >> len(walk.atoms) & 1)
+
+    @cached_property
+    def _walk(self) -> "_Walk":
+        return _Walk(self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Atom:
+class _Atom(NamedTuple):
     """One character of a pattern: a literal, or any character outside `stops`."""
 
-    literal: str | None = None
+    literal: str = ""
     stops: str = ""
     repeats: bool = False
 
-    def meets(self, other: "_Atom") -> bool:
-        if self.literal is None:
-            return other.literal is None or other.literal not in self.stops
-        if other.literal is None:
-            return self.literal not in other.stops
-        return self.literal == other.literal
+
+class _Walk:
+    """The atoms of a pattern, and sets of their places as bits: bit n is atom number n."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.atoms: list[_Atom] = []
+        for part in parts:
+            if isinstance(part, str):
+                self.atoms.extend(_Atom(literal=character) for character in part)
+            elif part.width is not None:
+                self.atoms.extend([_Atom()] * part.width)
+            else:
+                self.atoms.append(_Atom(stops=part.stops, repeats=True))
+        self.repeating = self._slots = 0
+        self._literals: dict[str, int] = {}
+        self._stopping: dict[str, int] = {}
+        for place, atom in enumerate(self.atoms):
+            if atom.literal:
+                self._literals[atom.literal] = self._literals.get(atom.literal, 0) | 1 << place
+                continue
+            self._slots |= 1 << place
+            self.repeating |= atom.repeats << place
+            for stop in atom.stops:
+                self._stopping[stop] = self._stopping.get(stop, 0) | 1 << place
+
+    def taking(self, other: _Atom) -> int:
+        """The places that take some character which `other` takes, too."""
+        if other.literal:
+            stopped = self._stopping.get(other.literal, 0)
+            return self._literals.get(other.literal, 0) | self._slots & ~stopped
+        places = (1 << len(self.atoms)) - 1
+        for stop in other.stops:
+            places &= ~self._literals.get(stop, 0)
+        return places
 
 
-def _atoms(pattern: Pattern) -> list[_Atom]:
-    atoms: list[_Atom] = []
-    for part in pattern.parts:
-        if isinstance(part, str):
-            atoms.extend(_Atom(literal=character) for character in part)
-        elif part.width is not None:
-            atoms.extend([_Atom()] * part.width)
-        else:
-            atoms.append(_Atom(stops=part.stops, repeats=True))
-    return atoms
+def _slot_problem(part: re.Match[str] | None, rest: str) -> str | None:
+    """What is wrong with the slot at the start of `rest`, with the cure; None if nothing is."""
+    if part is not None and (part["literal"] or part["name"].isidentifier()):
+        width = part["width"]
+        if width and not width.strip("0"):
+            return f"slot {_clipped(part[0])} has no width; a slot is never empty"
+        if width and int(width) > MAX_PATTERN:
+            return f"slot {_clipped(part[0])} is too wide; at most {MAX_PATTERN} characters fit"
+        return None
+    broken = _BROKEN_SLOT.match(rest)
+    if broken is None:
+        return "'>' closes no slot; slots are written <user> or <time:10>"
+    if not broken["end"]:
+        shown = _clipped(broken[0])
+        return f"{shown!r} is not closed by '>'; slots are written <user>, without spaces"
+    shown = _clipped(broken[0])
+    if not broken["name"].isidentifier():
+        return (
+            f"{shown!r} is no slot: its name must be letters, digits and _, and start with no "
+            "digit; slots are written <user> or <time:10>"
+        )
+    return f"{shown!r} is no slot: a width is a number of characters, as in <time:10>"
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= 30 else f"{text[:27]}..."
