@@ -362,9 +362,14 @@ class Cache:
 
     def _freshen(self, keys: KeyRange) -> None:
         self._begin()
-        if keys:
-            self._maintenance.freshen(keys)
-            self._raise_missing()
+        if not keys:
+            return
+        work = self._maintenance.work
+        self._maintenance.freshen(keys)
+        self._raise_missing()
+        if self._maintenance.work == work:
+            for table in self._store.tables_overlapping(keys):
+                table.hits += 1
 
     def _take_missing(self) -> list[KeyRange]:
         missing, self._maintenance.missing = self._maintenance.missing, []

@@ -39,6 +39,7 @@ class Maintenance:
         self._execution = Execution(self._spans)
         self.updating = Updating(store, self._execution, self._links)
         self.missing: list[KeyRange] = []
+        self.work = 0  # ranges computed or settled so far
         self.now = 0.0
         self.tick = 0
 
@@ -151,6 +152,7 @@ class Maintenance:
 
     def _compute(self, view: View, gap: KeyRange) -> None:
         """Compute a range that no status range covers, as part of a neighbour if one fits."""
+        self.work += 1
         status = self._neighbour(view, gap)
         extends = status is not None
         if status is None:
@@ -209,6 +211,7 @@ class Maintenance:
 
     def _settle(self, status: StatusRange) -> None:
         """Apply everything that waits, the ranges it reads first."""
+        self.work += 1
         if status.overflown:
             self.drop(status)
             return
