@@ -129,6 +129,10 @@ class Maintenance:
 
     def _freshen_view(self, view: View, keys: KeyRange, reader: StatusRange | None) -> None:
         """Settle or compute everything of a view in a range."""
+        one = view.statuses.at(keys.first)
+        if one is not None and keys.last <= one.last and one.expires is None and one.fresh:
+            one.used = self.tick
+            return
         whole = len(self.missing)
         for _ in range(MAX_ROUNDS):
             stale = [one for one in view.statuses.overlapping(keys) if not self._is_fresh(one)]

@@ -19,6 +19,7 @@ CROWDED = 8192  # rows; from here on an insert in the middle of a list moves too
 DEFAULT_BARS = 2
 
 # What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
+TABLE_BYTES = 1250
 SUBTABLE_BYTES = 540
 LARGE_ROW_BYTES = 44  # what a row of a sorted dict weighs more than one of two lists
 ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
@@ -302,7 +303,8 @@ class Table:
         return (
             self.bytes
             + LARGE_ROW_BYTES * large
-            + SUBTABLE_BYTES * (1 + len(self._prefixes))
+            + TABLE_BYTES
+            + SUBTABLE_BYTES * len(self._prefixes)
             + UPDATER_BYTES * self.updaters.updaters
         )
 

@@ -67,6 +67,10 @@ class WatchedKey:
         self.watchers = watchers
 
 
+NO_POINTS: RangeMap[WatchedKey] = RangeMap()
+NO_INTERVALS = IntervalTree()
+
+
 class UpdaterIndex:
     """The updaters of one table, found by key or by range."""
 
@@ -74,8 +78,9 @@ class UpdaterIndex:
 
     def __init__(self, table: "Table") -> None:
         self._table = table
-        self._points: RangeMap[WatchedKey] = RangeMap()
-        self._tree = IntervalTree()
+        # Most tables are never watched this way, and there may be many tables.
+        self._points: RangeMap[WatchedKey] = NO_POINTS
+        self._tree: IntervalTree = NO_INTERVALS
         self.updaters = 0
 
     def __bool__(self) -> bool:
@@ -172,8 +177,12 @@ class UpdaterIndex:
         if self._table.is_subtable(keys):
             self._table.place(keys.first).watchers = watchers
         elif keys == point(keys.first):
+            if self._points is NO_POINTS:
+                self._points = RangeMap()
             self._points.add(WatchedKey(keys, watchers))
         else:
+            if self._tree is NO_INTERVALS:
+                self._tree = IntervalTree()
             self._tree.add(Interval(keys.first, keys.last, watchers))
         return watchers
 

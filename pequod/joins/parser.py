@@ -1,26 +1,55 @@
 """Text to checked cache joins, with errors that show the place and a likely cure."""
 
+import re
+from difflib import get_close_matches
+
 from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedInput, UnexpectedToken
+from lark.lexer import PatternRE, TerminalDef
 
 from grammar import CACHEJOIN
 from pequod.errors import BadRequest, JoinError, JoinSyntaxError
-from pequod.joins.join import CHECK, PUSH, SNAPSHOT, CacheJoin, Source, checked
+from pequod.joins.join import CHECK, PULL, PUSH, SNAPSHOT, CacheJoin, Source, checked
 from pequod.joins.pattern import Pattern
 
 MAX_TEXT = 64 * 1024
 
-_PARSER = Lark(CACHEJOIN, parser="lalr", lexer="contextual", propagate_positions=True)
-
 _OPERATORS = ("copy", "check", "count", "sum", "min", "max", "avg")
+_MAINTENANCE = (PUSH, PULL, SNAPSHOT)
+_HURRY = ("eager", "lazy")
+_KEYWORDS = {word.upper() for word in (*_OPERATORS, *_MAINTENANCE, *_HURRY)}
 _SPOKEN = {
     "KEY": "a key pattern like p|<poster>|<time>",
     "EQUAL": "'='",
-    "SEMICOLON": "';'",
     "SECONDS": "a number of seconds",
     "NAME": "a name like timeline:",
+    **{word.upper(): word for word in (*_OPERATORS, *_MAINTENANCE, *_HURRY)},
+    "SEMICOLON": "';'",
     "$END": "the end of the text",
 }
+
+_WORD_ENDS = r"(?=[\s=;]|//|\Z)"
+_EQUAL_AFTER_WORD = re.compile(r"[^\s=;]*(?:\s|//[^\n]*)*=")
+_OPEN_SLOT = re.compile(r"<[^<>|]*\Z")
+_FOREIGN_SLOT = re.compile(r"\{\w+\}|\[\w+\]|\$\w+|:[^\W\d]\w*")
+
+_SLOTS = "Slots are written <user> or <time:10>"
+_EXAMPLE = "as in t|<user> = copy p|<user>"
+
+
+def _end_at_word_end(terminal: TerminalDef) -> None:
+    """Keeps `copyright|<id>` from being read as `copy right|<id>`."""
+    if terminal.name in _KEYWORDS or terminal.name == "SECONDS":
+        terminal.pattern = PatternRE(f"(?:{terminal.pattern.to_regexp()}){_WORD_ENDS}")
+
+
+_PARSER = Lark(
+    CACHEJOIN,
+    parser="lalr",
+    lexer="contextual",
+    propagate_positions=True,
+    edit_terminals=_end_at_word_end,
+)
 
 
 def parse(text: str) -> list[CacheJoin]:
@@ -34,11 +63,22 @@ def parse(text: str) -> list[CacheJoin]:
         raise BadRequest(f"a join is text, not {type(text).__name__}")
     if len(text) > MAX_TEXT or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
         raise JoinError(f"join text over {MAX_TEXT // 1024} KB; install it in several parts")
+    _check_unicode(text)
     try:
         tree = _PARSER.parse(text)
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from error
     return [_join(text, node) for node in tree.children if isinstance(node, Tree)]
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        before = text[: error.start]
+        line, column = before.count("\n") + 1, error.start - before.rfind("\n")
+        said = f"{text[error.start]!r} is a lone surrogate; a join is valid Unicode, as keys are"
+        raise _shown(text, line, column, said) from error
 
 
 def _join(text: str, node: Tree[Token]) -> CacheJoin:
@@ -61,11 +101,22 @@ def _join(text: str, node: Tree[Token]) -> CacheJoin:
             lazy = hurry[0] == "lazy" if hurry else operator == CHECK
             sources.append(Source(str(operator), _pattern(text, key), lazy))
     assert output is not None, "the grammar gives every join an output"
+    join = CacheJoin(name, output, tuple(sources), maintenance, seconds)
     try:
-        return checked(CacheJoin(name, output, tuple(sources), maintenance, seconds))
+        return checked(join)
     except JoinError as error:
-        called = f"join {name}" if name else f"join on {output.text}"
-        raise JoinError(f"line {node.meta.line}, {called}: {error}") from error
+        called = f"join {_clipped(name)}" if name else f"join on {_clipped(output.text)}"
+        said = f"line {node.meta.line}, {called}: {error}"
+        raise JoinError(said + _foreign_slot(join)) from error
+
+
+def _foreign_slot(join: CacheJoin) -> str:
+    """A word on the first literal that looks like another language's slot, if there is one."""
+    for pattern in (join.output, *(source.pattern for source in join.sources)):
+        for part in pattern.parts:
+            if isinstance(part, str) and (found := _FOREIGN_SLOT.search(part)):
+                return f". {_clipped(found[0])} is literal. {_SLOTS}."
+    return ""
 
 
 def _tokens(node: Tree[Token]) -> list[Token]:
@@ -75,47 +126,34 @@ def _tokens(node: Tree[Token]) -> list[Token]:
 def _pattern(text: str, token: Token) -> Pattern:
     try:
         return Pattern.parse(str(token))
-    except JoinError as error:
-        raise _shown(text, token.line or 1, token.column or 1, str(error)) from error
+    except JoinSyntaxError as error:
+        column = (token.column or 1) + error.column - 1
+        raise _shown(text, token.line or 1, column, str(error)) from error
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> JoinSyntaxError:
-    if isinstance(error, UnexpectedToken):
-        found = error.token
-        at_end = found.type == "$END"
-        expected = error.accepts or error.expected
-        said = "the text ends too early" if at_end else f"unexpected {_clipped(found)!r}"
+    # Each character starts some terminal of the grammar, so that only their order can be wrong.
+    assert isinstance(error, UnexpectedToken), error
+    token, expected = error.token, set(error.accepts or error.expected)
+    if token.type == "$END":
+        said, line, column = "the text ends too early", token.end_line, token.end_column
     else:
-        assert isinstance(error, UnexpectedCharacters), error
-        at_end = False
-        found = Token("", _word_at(text, error.pos_in_stream or 0))
-        expected = error.allowed
-        said = f"unexpected {_clipped(found)!r}"
-    line, column = (_end_of(text)) if at_end else (error.line, error.column)
-    said += f"; expected {_spoken(set(expected or ()))}"
-    if cure := _cure(str(found), set(expected or ())):
-        said += f". {cure}"
-    return _shown(text, line, column, said)
+        said, line, column = f"unexpected {_clipped(str(token))!r}", token.line, token.column
+    said += f"; expected {_spoken(expected)}. {_cure(text, token, expected)}"
+    return _shown(text, line or 1, column or 1, said)
 
 
 def _shown(text: str, line: int, column: int, said: str) -> JoinSyntaxError:
     """The error with its line and a caret under the place."""
-    shown = (text.split("\n")[line - 1 : line] or [""])[0]
+    shown = text.split("\n")[line - 1]
     start = max(0, column - 60)
-    window = shown[start : start + 100].replace("\t", " ")
+    window = "".join(
+        character if character.isprintable() else " " for character in shown[start : start + 100]
+    )
     caret = " " * (column - 1 - start) + "^"
     return JoinSyntaxError(
         f"line {line}, column {column}: {said}\n  {window}\n  {caret}", line, column
     )
-
-
-def _end_of(text: str) -> tuple[int, int]:
-    lines = text.rstrip().split("\n")
-    return len(lines), len(lines[-1]) + 1
-
-
-def _word_at(text: str, place: int) -> str:
-    return (text[place:].split(maxsplit=1) or [""])[0]
 
 
 def _clipped(word: str) -> str:
@@ -124,27 +162,53 @@ def _clipped(word: str) -> str:
 
 def _spoken(expected: set[str]) -> str:
     """The expected terminals in words, most telling first."""
-    words = [_SPOKEN[name] for name in _SPOKEN if name in expected]
-    words += [word for word in _OPERATORS if word.upper() in expected]
-    words += [
-        word for word in ("push", "pull", "snapshot", "eager", "lazy") if word.upper() in expected
-    ]
-    return " or ".join(words) if words else "nothing more"
+    *words, last = [_SPOKEN[name] for name in _SPOKEN if name in expected]
+    return f"{', '.join(words)} or {last}" if words else last
 
 
-def _cure(found: str, expected: set[str]) -> str:
-    word = found.lower()
+def _cure(text: str, token: Token, expected: set[str]) -> str:
+    """What to do about a token that came while others were expected."""
+    at_end = token.type == "$END"
+    place = len(text) if at_end else token.start_pos or 0
     if "SECONDS" in expected:
         return "Say how long a snapshot may be used, as in snapshot 30."
-    if "<" in found or ">" in found or any(mark in found for mark in "{}[]$:"):
-        return "Slots are written <user> or <time:10>, joins are parted by ';'."
-    if "COPY" in expected and "|" in found:
-        return "Every source starts with its operator, as in copy p|<poster>|<time>."
-    if "COPY" in expected and word:
-        near = [name for name in _OPERATORS if name.startswith(word[:2])]
-        return f"Did you mean {near[0]}?" if near else f"Operators are {', '.join(_OPERATORS)}."
+    if _OPEN_SLOT.search(text, max(0, place - 100), place):
+        return f"{_SLOTS}, without spaces, '=' and ';'."
     if "EQUAL" in expected:
-        return "A join is written output = sources; slots are written <user>, without spaces."
-    if "KEY" in expected:
-        return "Slots are written <user>."
-    return ""
+        return _cure_of_output(text, token)
+    if "COPY" in expected:
+        return _cure_of_source(text, token, expected)
+    if "NAME" in expected:
+        return f"A join starts with its output, {_EXAMPLE}."
+    return "After its operator a source has a key, as in copy p|<poster>|<time>."
+
+
+def _cure_of_output(text: str, token: Token) -> str:
+    before = text[: token.start_pos].rstrip()
+    if token.type != "$END" and (token.startswith(":") or before.endswith(":")):
+        return "A name is a word with a colon and a space after it, as in timeline: t|<user>."
+    if any(mark in token for mark in "{}[]$>"):
+        return f"{_SLOTS}, without spaces."
+    return f"An '=' parts the output from its sources, {_EXAMPLE}."
+
+
+def _cure_of_source(text: str, token: Token, expected: set[str]) -> str:
+    word = token.lower()
+    if "SEMICOLON" in expected and (
+        token.type == "NAME" or _EQUAL_AFTER_WORD.match(text, token.start_pos or 0)
+    ):
+        return "A ';' parts each join from the next."
+    if token.type == "EQUAL":
+        return f"A join has one '=', {_EXAMPLE}."
+    if word in _MAINTENANCE:
+        return "The maintenance is said once, right after '='."
+    if word in _HURRY:
+        return "A source is either eager or lazy."
+    words = [name for name in _SPOKEN.values() if name.upper() in expected & _KEYWORDS]
+    if near := get_close_matches(word, words, 1):
+        return f"Did you mean {near[0]}?"
+    if any(mark in token for mark in "{}[]$:") and "<" not in token:
+        return f"{_SLOTS}."
+    if not word or "|" in word or token.type == "SEMICOLON":
+        return "Every source starts with its operator, as in copy p|<poster>|<time>."
+    return f"Operators are {', '.join(_OPERATORS)}."

@@ -37,6 +37,11 @@ def one_bar(cache: Cache) -> None:
         cache.put(f"karma|user{number * 7919 % 200_000:07d}", "1")
 
 
+def many_tables(cache: Cache) -> None:
+    for number in range(10_000):
+        cache.put(f"user{number:05d}|name", "1")
+
+
 def large_values(cache: Cache) -> None:
     for number in range(30_000):
         cache.put(f"p|user{number % 100:03d}|{number:010d}", f"{number:01000d}")
@@ -81,6 +86,7 @@ WORLDS: dict[str, Callable[[Cache], None]] = {
         base_rows,
         lone_rows,
         one_bar,
+        many_tables,
         large_values,
         unicode_keys,
         timelines,
