@@ -8,6 +8,7 @@ import pytest
 from pequod.engine.execution import Execution
 from pequod.engine.maintenance import Maintenance
 from pequod.engine.operators import Max
+from pequod.engine.outputs import Outputs
 from pequod.engine.plan import Step
 from pequod.engine.residency import Residency
 from pequod.engine.status import StatusRange
@@ -67,7 +68,7 @@ PLANTED: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "the first derivation wins": (Execution, "combined", first_wins),
     "invalidation stops at the first range": (Maintenance, "drop_dependents", nothing),
     "a load outranks a later change": (Residency, "note", nothing),
-    "keys that had to wait are forgotten": (Updating, "redo", nothing),
+    "keys that had to wait are forgotten": (Outputs, "redo", nothing),
     "a range that grew does not know it": (Maintenance, "_widen", nothing),
 }
 

@@ -172,9 +172,7 @@ class Maintenance:
             self._place(status)
             view.statuses.add(status)
         status.expires = self._expiry(status)
-        if folds is not None:
-            status.folds = status.folds or {}
-            status.folds.update(folds)
+        status.folds.update(folds)
         keys = sorted(rows)
         view.table.splice(keys, [rows[key] for key in keys])
         view.account(len(keys), view.rows_bytes(keys))
@@ -183,8 +181,8 @@ class Maintenance:
 
     def _evaluate(
         self, status: StatusRange, keys: KeyRange
-    ) -> tuple[dict[str, Value] | None, dict[str, Fold] | None]:
-        """The rows of a range, and the groups if it is an aggregate; None if data is missing."""
+    ) -> tuple[dict[str, Value] | None, dict[str, Fold]]:
+        """The rows of a range, None if data is missing, and the groups if it is an aggregate."""
         view = status.view
         whole, rows_read = len(self.missing), self._execution.rows_read
         found = []
@@ -193,7 +191,7 @@ class Maintenance:
             found.append((plan, self._execution.derive_range(plan, keys, self._enter(status))))
         status.rows_read += self._execution.rows_read - rows_read
         if len(self.missing) > whole:
-            return None, None
+            return None, {}
         if view.folds:
             plan, derivations = found[0]
             folds = self._execution.fold(plan, derivations)
@@ -201,8 +199,8 @@ class Maintenance:
             folds = {key: fold for key, fold in folds.items() if results[key] is not None}
             return {key: value for key, value in results.items() if value is not None}, folds
         if view.contested:
-            return self._execution.combined(found), None
-        return {key: value for key, _, value in found[0][1]}, None
+            return self._execution.combined(found), {}
+        return {key: value for key, _, value in found[0][1]}, {}
 
     def _expiry(self, status: StatusRange) -> float | None:
         """When a range must be looked at again: its own snapshot's age, or that of its sources."""
@@ -238,7 +236,7 @@ class Maintenance:
             if status.dropped:
                 return
         status.pending = status.waits_on = None
-        self.updating.redo(status)
+        self.updating.outputs.redo(status)
         status.fresh = True
         if status.view.seconds is None:
             status.expires = self._expiry(status)
@@ -277,13 +275,14 @@ class Maintenance:
         rows, folds = self._evaluate(status, status.keys)
         if rows is None or status.dropped:
             return
-        status.folds = folds
+        status.folds.clear()
+        status.folds.update(folds)
         status.expires = self._expiry(status)
         status.fresh = True
         for key in [key for key in self._rows_of(status) if key not in rows]:
-            self.updating.write(status, key, None)
+            self.updating.outputs.write(status, key, None)
         for key, value in rows.items():
-            self.updating.write(status, key, value)
+            self.updating.outputs.write(status, key, value)
 
     def _rows_of(self, status: StatusRange) -> Iterator[str]:
         """The keys of a status range that its view computed."""
@@ -326,8 +325,7 @@ class Maintenance:
         if not (other.fresh and status.signature == other.signature == view.signature(hull)):
             return
         self._links.adopt(status, other)
-        if other.folds is not None:
-            status.folds = other.folds | (status.folds or {})
+        status.folds.update(other.folds)
         status.used = max(status.last_used, other.last_used)
         view.statuses.remove(other)
         self._unplace(other)

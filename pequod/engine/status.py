@@ -19,6 +19,8 @@ CONTEXT_BYTES = 330
 LINK_BYTES = 56
 FOLD_BYTES = 300
 
+_NO_FOLDS: dict[str, Fold] = {}  # shared by all status ranges that fold nothing
+
 Signature = tuple[tuple[tuple[str, str], ...] | None, ...]
 
 
@@ -126,7 +128,7 @@ class StatusRange:
         self.expiring: dict[StatusRange, None] | None = None  # snapshots this one reads
         self.expires: float | None = None
         self.redo: set[str] | None = None  # output keys to work out anew once the logs are settled
-        self.folds: dict[str, Fold] | None = None
+        self.folds: dict[str, Fold] = {} if view.folds else _NO_FOLDS
         self.hinted: dict[Subtable, None] | None = None  # subtables whose hint relies on this range
         self.subtable: Subtable | None = None  # where all rows are, if in one subtable
         self.rows_read = 0  # source rows it took to compute this, those of inner ranges included

@@ -6,7 +6,8 @@ ones as they were and the later ones as they are, and no pair of changes is coun
 """
 
 from pequod.engine.execution import Derivation, Enter, Execution, Slots, as_it_is
-from pequod.engine.plan import Plan, Step, output_template
+from pequod.engine.outputs import Outputs
+from pequod.engine.plan import Step, output_template
 from pequod.engine.status import Links, StatusRange, same
 from pequod.engine.store import ROW_BYTES, Store, Table, row_bytes
 from pequod.engine.updaters import Context, Updater
@@ -22,6 +23,7 @@ class Updating:
         self._store = store
         self._execution = execution
         self._links = links
+        self.outputs = Outputs(execution, self.notify)
 
     def notify(self, table: Table, key: str, old: Value | None, new: Value | None) -> None:
         """Tell everybody who watches `key` that it changed."""
@@ -90,7 +92,7 @@ class Updating:
             for context in list(updater.contexts):
                 output_key = template % context.values[: len(names)]
                 if context.status.first <= output_key < context.status.last:
-                    self.write(context.status, output_key, value)
+                    self.outputs.write(context.status, output_key, value)
             return
         place = view.table.place
         rows = size = 0
@@ -107,24 +109,6 @@ class Updating:
                         else row_bytes(output_key) - ROW_BYTES
                     )
         view.account(rows, rows * ROW_BYTES + size)
-
-    def write(self, status: StatusRange, output_key: str, value: Value | None) -> None:
-        """Set or remove a computed row, and tell who depends on it."""
-        view = status.view
-        if value is None:
-            subtable = view.table.subtable_of(output_key)
-            old = subtable.rows.pop(output_key) if subtable is not None else None
-            if old is None:
-                return
-            view.account(-1, -view.row_bytes(output_key))
-        else:
-            old = (status.subtable or view.table.place(output_key)).rows.put(output_key, value)
-            if old is None:
-                view.account(1, view.row_bytes(output_key))
-        if old != value and view.table.updaters:
-            self.notify(view.table, output_key, old, value)
-        if value is None and subtable is not None:
-            view.table.prune(subtable)
 
     def _log(
         self, context: Context, slots: Slots, key: str, old: Value | None, new: Value | None
@@ -164,61 +148,57 @@ class Updating:
     ) -> bool:
         """Bring the outputs up to date with one source change; False if `enter` skipped."""
         step, status = context.step, context.status
-        plan = step.plan
         bound = step.context_slots(context.values) | slots
-        value_key, before, after = "", old, new
         if step.gives_value:
-            value_key = key
-        elif plan.join.value_level < step.level:
-            value_step = step.all[plan.join.value_level]
-            value_key = value_step.pattern.fill(bound)
-            # In a join of a table with itself this very row may be the value source too, and
-            # its turn as such comes after.
-            stored = old if value_key == key else self._store.get(value_key)
-            before = after = self._applied_value(status, value_step, bound, value_key, stored)
-            if before is None:
-                return True
-        derivations: list[Derivation] = []
-
-        def derive(enter: Enter, value: Value | None) -> None:
-            self._execution.derive(
-                plan,
-                step.deeper,
-                bound,
-                status.keys,
-                enter,
-                derivations,
-                value_key,
-                "" if value is None else value,
-            )
-
-        if old is None:
-            skipped = False
-
-            def entering(
-                step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]
-            ) -> bool:
-                nonlocal skipped
-                entered = enter(step, slots, source, ranges)
-                skipped = skipped or not entered
-                return entered
-
-            derive(entering, after)
-            if skipped:
-                derivations.clear()
-                derive(self._unlink_from(status), after)
-                return False
-            for output_key, _, value in derivations:
-                self._add(plan, status, output_key, value)
-        elif new is None:
-            derive(self._unlink_from(status), before)
-            for output_key, _, value in derivations:
-                self._remove(plan, status, output_key, value)
+            value_key, before, after = key, old, new
         else:
-            derive(as_it_is, new)
-            for output_key, _, value in derivations:
-                self._replace(plan, status, output_key, old, value)
+            value_key, value = self._value_above(step, status, bound, key, old)
+            if value is None:
+                return True
+            before, after = (None if old is None else value), (None if new is None else value)
+        if old is None:
+            found = self._derive(context, bound, value_key, after, enter)
+            if found is None:
+                self._derive(context, bound, value_key, after, self._unlink_from(status))
+                return False
+        elif new is None:
+            found = self._derive(context, bound, value_key, before, self._unlink_from(status))
+        else:
+            found = self._derive(context, bound, value_key, after, as_it_is)
+        for output_key, _, value in found or ():
+            if step.gives_value:
+                self.outputs.change(step.plan, status, output_key, before, after)
+            elif old is None:
+                self.outputs.change(step.plan, status, output_key, None, value)
+            else:
+                self.outputs.change(step.plan, status, output_key, value, None)
         return True
+
+    def _derive(
+        self, context: Context, bound: Slots, value_key: str, value: Value | None, enter: Enter
+    ) -> list[Derivation] | None:
+        """The derivations by way of one source row; None if `enter` skipped a source."""
+        step, status = context.step, context.status
+        derivations: list[Derivation] = []
+        skipped = False
+
+        def entering(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
+            nonlocal skipped
+            entered = enter(step, slots, source, ranges)
+            skipped = skipped or not entered
+            return entered
+
+        self._execution.derive(
+            step.plan,
+            step.deeper,
+            bound,
+            status.keys,
+            entering,
+            derivations,
+            value_key,
+            "" if value is None else value,
+        )
+        return None if skipped else derivations
 
     def _unlink_from(self, status: StatusRange) -> Enter:
         def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
@@ -227,103 +207,22 @@ class Updating:
 
         return enter
 
-    def _applied_value(
-        self, status: StatusRange, step: Step, bound: Slots, key: str, stored: Value | None
-    ) -> Value | None:
-        """The value that the outputs reflect: if a change of it waits, the one before."""
-        context = status.contexts.get((step, step.context_values(bound)))
-        if context is not None and context.log and key in context.log:
-            return context.log[key]
-        return stored
+    def _value_above(
+        self, step: Step, status: StatusRange, bound: Slots, key: str, old: Value | None
+    ) -> tuple[str, Value | None]:
+        """The value source's key and value if it stands before this source.
 
-    def _add(self, plan: Plan, status: StatusRange, output_key: str, value: Value) -> None:
-        view = status.view
-        if view.folds:
-            assert status.folds is not None, "an aggregate without groups"
-            fold = status.folds.get(output_key)
-            if fold is None:
-                fold = status.folds[output_key] = self._execution.new_fold(plan)
-            if not fold.add(value):
-                plan.counters.skipped += 1
-            self._write_fold(status, output_key)
-        elif not view.contested:
-            self.write(status, output_key, value)
-        else:
-            self._recompute(status, output_key)
-
-    def _remove(self, plan: Plan, status: StatusRange, output_key: str, value: Value) -> None:
-        view = status.view
-        if view.folds:
-            assert status.folds is not None, "an aggregate without groups"
-            fold = status.folds.get(output_key)
-            if fold is None:
-                return  # none of its rows ever counted
-            if not fold.remove(value):
-                self._fold_anew(plan, status, output_key)
-            self._write_fold(status, output_key)
-        elif not view.contested:
-            self.write(status, output_key, None)
-        else:
-            self._recompute(status, output_key)
-
-    def _replace(
-        self, plan: Plan, status: StatusRange, output_key: str, old: Value, new: Value
-    ) -> None:
-        view = status.view
-        if view.folds:
-            assert status.folds is not None, "an aggregate without groups"
-            fold = status.folds.get(output_key)
-            if fold is not None and not fold.remove(old):
-                self._fold_anew(plan, status, output_key)
-                self._write_fold(status, output_key)
-            else:
-                self._add(plan, status, output_key, new)
-        elif not view.contested:
-            self.write(status, output_key, new)
-        else:
-            self._recompute(status, output_key)
-
-    def _fold_anew(self, plan: Plan, status: StatusRange, output_key: str) -> None:
-        """Work out a group that lost its extreme from the rows there are."""
-        assert status.folds is not None, "an aggregate without groups"
-        if self._must_wait(status, output_key):
-            return
-        status.folds.pop(output_key, None)
-        keys = KeyRange(output_key, output_key + "\0")
-        derivations = self._execution.derive_range(plan, keys, as_it_is)
-        status.folds.update(self._execution.fold(plan, derivations))
-
-    def _must_wait(self, status: StatusRange, output_key: str) -> bool:
-        """True while changes wait: the sources are ahead of the outputs, which a look at the
-        sources would not know, so the key is noted and worked out when all is settled."""
-        if status.pending:
-            if status.redo is None:
-                status.redo = set()
-            status.redo.add(output_key)
-            return True
-        return False
-
-    def redo(self, status: StatusRange) -> None:
-        """Work out the keys that had to wait."""
-        keys, status.redo = status.redo or (), None
-        for output_key in keys:
-            if status.view.folds:
-                self._fold_anew(status.view.plans[0], status, output_key)
-                self._write_fold(status, output_key)
-            else:
-                self._recompute(status, output_key)
-
-    def _write_fold(self, status: StatusRange, output_key: str) -> None:
-        assert status.folds is not None, "an aggregate without groups"
-        fold = status.folds.get(output_key)
-        result = fold.result() if fold is not None else None
-        if result is None:
-            status.folds.pop(output_key, None)
-        self.write(status, output_key, result)
-
-    def _recompute(self, status: StatusRange, output_key: str) -> None:
-        """Let all derivations of a key compete anew."""
-        if self._must_wait(status, output_key):
-            return
-        value = self._execution.winner(status.view.plans, output_key, as_it_is)
-        self.write(status, output_key, value)
+        The value is the one that the outputs reflect: if a change of it waits, the one before.
+        If it stands after this source there is no key yet, and any value will do.
+        """
+        level = step.plan.join.value_level
+        if level > step.level:
+            return "", ""
+        value_step = step.all[level]
+        value_key = value_step.pattern.fill(bound)
+        context = status.contexts.get((value_step, value_step.context_values(bound)))
+        if context is not None and context.log and value_key in context.log:
+            return value_key, context.log[value_key]
+        # In a join of a table with itself this very row may be the value source too, and its
+        # turn as such comes after.
+        return value_key, old if value_key == key else self._store.get(value_key)

@@ -18,8 +18,9 @@ SlotSet = Mapping[str, str]
 
 MAX_PATTERN = 512  # characters of text, and characters all fixed slots may add up to
 
-_PART = re.compile(r"<(?P<name>\w+)(?::(?P<width>[0-9]+))?>|(?P<literal>[^<>]+)")
-_BROKEN_SLOT = re.compile(r"<(?P<name>[^<>:]*)(?P<width>:[^<>]*)?(?P<end>>?)")
+_PIECE = re.compile(
+    r"(?P<literal>[^<>]+)|<(?P<name>[^<>:]*)(?::(?P<width>[^<>]*))?(?P<end>>?)|(?P<stray>>)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,13 @@ class Pattern:
                 f"a key pattern of {len(text)} characters; at most {MAX_PATTERN} fit", 1, 1
             )
         parts: list[Part] = []
-        place = 0
-        while place < len(text):
-            part = _PART.match(text, place)
-            if problem := _slot_problem(part, text[place:]):
-                raise JoinSyntaxError(problem, 1, place + 1)
-            assert part is not None, "no part is a problem"
-            width = int(part["width"]) if part["width"] else None
-            parts.append(part["literal"] or Slot(part["name"], width))
-            place = part.end()
+        for piece in _PIECE.finditer(text):
+            if piece["literal"]:
+                parts.append(piece["literal"])
+                continue
+            if problem := _slot_problem(piece):
+                raise JoinSyntaxError(problem, 1, piece.start() + 1)
+            parts.append(Slot(piece["name"], int(piece["width"]) if piece["width"] else None))
         return cls(text, tuple(parts))
 
     def with_slots(self, known: Mapping[str, Slot]) -> Self:
@@ -217,29 +216,29 @@ class _Walk:
         return places
 
 
-def _slot_problem(part: re.Match[str] | None, rest: str) -> str | None:
-    """What is wrong with the slot at the start of `rest`, with the cure; None if nothing is."""
-    if part is not None and (part["literal"] or part["name"].isidentifier()):
-        width = part["width"]
-        if width and not width.strip("0"):
-            return f"slot {_clipped(part[0])} has no width; a slot is never empty"
-        if width and int(width) > MAX_PATTERN:
-            return f"slot {_clipped(part[0])} is too wide; at most {MAX_PATTERN} characters fit"
-        return None
-    broken = _BROKEN_SLOT.match(rest)
-    if broken is None:
+def _slot_problem(piece: re.Match[str]) -> str | None:
+    """What is wrong with a slot, and the cure; None if nothing is."""
+    shown, width = clipped(piece[0]), piece["width"]
+    if piece["stray"]:
         return "'>' closes no slot; slots are written <user> or <time:10>"
-    if not broken["end"]:
-        shown = _clipped(broken[0])
+    if not piece["end"]:
         return f"{shown!r} is not closed by '>'; slots are written <user>, without spaces"
-    shown = _clipped(broken[0])
-    if not broken["name"].isidentifier():
+    if not piece["name"].isidentifier():
         return (
             f"{shown!r} is no slot: its name must be letters, digits and _, and start with no "
             "digit; slots are written <user> or <time:10>"
         )
-    return f"{shown!r} is no slot: a width is a number of characters, as in <time:10>"
+    if width is None:
+        return None
+    if not (width.isascii() and width.isdigit()):
+        return f"{shown!r} is no slot: a width is a number of characters, as in <time:10>"
+    if int(width) == 0:
+        return f"slot {shown} has no width; a slot is never empty"
+    if int(width) > MAX_PATTERN:
+        return f"slot {shown} is too wide: at most {MAX_PATTERN} characters fit"
+    return None
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= 30 else f"{text[:27]}..."
+def clipped(text: str, length: int = 30) -> str:
+    """The text, or its beginning if it is too long for a sentence."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
