@@ -13,7 +13,7 @@ from pequod.engine.catalogue import Catalogue
 from pequod.engine.eviction import SLACK, Candidate, make_room
 from pequod.engine.explain import explain
 from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
-from pequod.engine.requests import check_key, check_value, checked_limit, checked_range, limited
+from pequod.engine.requests import check_key, check_value, checked_limit, checked_range
 from pequod.engine.residency import UNREAD_GRACE, Loading, Residency, ResidentRange
 from pequod.engine.statistics import statistics, total_bytes
 from pequod.engine.status import StatusRange
@@ -74,21 +74,21 @@ class Cache:
                 if hint is not None and hint.first <= first and last <= hint.last:
                     self._tick = hint.used = self._tick + 1
                     subtable.table.hits += 1
-                    pairs = subtable.rows.pairs(first, last)
                     if limit is None and not reverse:
-                        return pairs
-                    return limited(pairs, limit, reverse)
+                        return subtable.rows.pairs(first, last)
+                    return subtable.rows.page(first, last, checked_limit(limit), reverse)
         keys = checked_range(first, last)
-        checked_limit(limit)
+        most = checked_limit(limit)
         self._freshen(keys)
         subtable = self._hinted(keys)
         if subtable is not None:
-            pairs = subtable.rows.pairs(first, last)
+            pairs = subtable.rows.page(first, last, most, reverse)
         else:
             pairs = self._maintenance.read(keys) if keys else []
             self._raise_missing()
+            pairs = pairs[::-1][:most] if reverse else pairs[:most]
         self._after_read(keys)
-        return limited(pairs, limit, reverse)
+        return pairs
 
     def get(self, key: str) -> Value | None:
         """The value of a key, or None."""

@@ -1,19 +1,12 @@
 """What callers may say: checks of keys, values, ranges and limits, each with a clear error."""
 
+import sys
+
 from pequod.errors import BadKey, BadRequest, BadValue
-from pequod.keys import END, KeyRange, Pair
+from pequod.keys import END, KeyRange
 
 MAX_KEY = 4096  # characters
 MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
-
-
-def limited(pairs: list[Pair], limit: int | None, reverse: bool) -> list[Pair]:
-    if reverse:
-        pairs.reverse()
-    if limit is None:
-        return pairs
-    checked_limit(limit)
-    return pairs[:limit]
 
 
 def check_key(key: object) -> None:
@@ -44,6 +37,10 @@ def checked_range(first: object, last: object) -> KeyRange:
     return KeyRange(first, last)
 
 
-def checked_limit(limit: object) -> None:
-    if limit is not None and (not isinstance(limit, int) or limit < 0 or limit is True):
+def checked_limit(limit: object) -> int:
+    """How many rows that allows."""
+    if limit is None:
+        return sys.maxsize
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise BadRequest(f"a limit is a number of rows or None, not {limit!r:.60}")
+    return limit

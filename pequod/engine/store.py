@@ -9,6 +9,7 @@ among a million, and every scan sees one ordered key space.
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 from sortedcontainers import SortedDict, SortedList
 
@@ -102,6 +103,17 @@ class Rows:
         high = bisect_left(keys, last, low)
         return list(zip(keys[low:high], self.values[low:high], strict=True))
 
+    def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]:
+        """At most `limit` rows from either end of a range."""
+        low = bisect_left(self.keys, first)
+        high = bisect_left(self.keys, last, low)
+        if reverse:
+            low = max(low, high - limit)
+        else:
+            high = min(high, low + limit)
+        pairs = list(zip(self.keys[low:high], self.values[low:high], strict=True))
+        return pairs[::-1] if reverse else pairs
+
     def count(self, first: str, last: str) -> int:
         low = bisect_left(self.keys, first)
         return bisect_left(self.keys, last, low) - low
@@ -162,6 +174,12 @@ class LargeRows:
 
     def pairs(self, first: str, last: str) -> list[Pair]:
         return list(zip(*self.span(first, last), strict=True))
+
+    def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]:
+        if last <= first:
+            return []
+        keys = self._rows.irange(first, last, (True, False), reverse)
+        return [(key, self._rows[key]) for key in islice(keys, limit)]
 
     def count(self, first: str, last: str) -> int:
         if last <= first:
