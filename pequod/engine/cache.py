@@ -13,11 +13,20 @@ from pequod.engine.catalogue import Catalogue
 from pequod.engine.eviction import SLACK, Candidate, make_room
 from pequod.engine.explain import explain
 from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
-from pequod.engine.requests import check_key, check_value, checked_limit, checked_range
+from pequod.engine.plan import Plan
+from pequod.engine.requests import (
+    check_key,
+    check_subtables,
+    check_value,
+    checked_keys,
+    checked_limit,
+    checked_pairs,
+    checked_range,
+)
 from pequod.engine.residency import UNREAD_GRACE, Loading, Residency, ResidentRange
-from pequod.engine.statistics import statistics, total_bytes
-from pequod.engine.status import StatusRange
-from pequod.engine.store import Hint, Store, Subtable, Table, row_bytes, value_bytes
+from pequod.engine.statistics import check_account, statistics, total_bytes
+from pequod.engine.status import StatusRange, View
+from pequod.engine.store import Hint, Store, Subtable, Table
 from pequod.errors import BadRequest, ComputedKey, MissingData
 from pequod.joins.parser import parse
 from pequod.keys import BAR, KeyRange, Pair, Value, point, prefix, table_of
@@ -40,11 +49,7 @@ class Cache:
         subtables: Mapping[str, int] | None = None,
     ) -> None:
         """`subtables` gives, for a table, the number of bars up to which keys share a subtable."""
-        for name, bars in (subtables or {}).items():
-            if not isinstance(name, str) or not isinstance(bars, int) or bars < 0:
-                raise BadRequest(
-                    f"subtables maps tables to numbers of bars, not {name!r}: {bars!r}"
-                )
+        check_subtables(subtables)
         if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 0):
             raise BadRequest(f"memory_limit is a number of bytes or None, not {memory_limit!r}")
         self._clock = clock
@@ -102,7 +107,9 @@ class Cache:
                 subtable.table.hits += 1
                 return subtable.rows.get(key)
         table = self._store.tables.get(table_of(key))
-        if table is None or table.plain:
+        if table.plain if table is not None else not self._residency.is_remote(point(key)):
+            if table is not None:
+                table.hits += 1
             return self._store.get(key)
         pairs = self.scan(*point(key))
         return pairs[0][1] if pairs else None
@@ -113,8 +120,12 @@ class Cache:
         self._freshen(keys)
         subtable = self._hinted(keys)
         if subtable is not None:
-            return subtable.rows.count(first, last)
-        return len(self.scan(first, last))
+            rows = subtable.rows.count(first, last)
+        else:
+            rows = len(self._maintenance.read(keys)) if keys else 0
+            self._raise_missing()
+        self._after_read(keys)
+        return rows
 
     # Writes.
 
@@ -127,13 +138,9 @@ class Cache:
 
     def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
         """Set many base rows, or, if one of them is refused, none."""
-        rows = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
-        for pair in rows:
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise BadRequest(f"put_many takes pairs of key and value, not {pair!r:.60}")
-            check_key(pair[0])
-            check_value(pair[1])
-            self._check_not_computed(pair[0], self._store.table(table_of(pair[0])))
+        rows = checked_pairs(pairs)
+        for key, _ in rows:
+            self._check_not_computed(key)
         for key, value in rows:
             self._put(key, value)
         self._limit_memory()
@@ -141,7 +148,7 @@ class Cache:
     def _put(self, key: str, value: Value) -> None:
         table = self._store.table(table_of(key))
         if not table.plain:
-            self._check_not_computed(key, table)
+            self._check_not_computed(key)
             self._residency.note(key, value)
             if self._residency.is_missing(key):
                 return
@@ -152,9 +159,11 @@ class Cache:
     def remove(self, key: str) -> bool:
         """Remove a base row; False if there was none."""
         check_key(key)
-        table = self._store.table(table_of(key))
-        self._check_not_computed(key, table)
+        self._check_not_computed(key)
         self._residency.note(key, None)
+        table = self._store.tables.get(table_of(key))
+        if table is None:
+            return False
         old = self._store.remove(table, key)
         if old is not None:
             self._notify(table, key, old, None)
@@ -166,13 +175,18 @@ class Cache:
         self._residency.note_removed(keys)
         removed = 0
         for key, _ in self._store.scan(keys):
-            table = self._store.table(table_of(key))
-            if table.plain or self._catalogue.writer(key, table.name) is None:
+            if self._is_base(key):
                 removed += self.remove(key)
         return removed
 
-    def _check_not_computed(self, key: str, table: Table) -> None:
-        if table.plain:
+    def _is_base(self, key: str) -> bool:
+        """True if no join may write this key."""
+        table = self._store.tables[table_of(key)]
+        return table.plain or self._catalogue.writer(key, table.name) is None
+
+    def _check_not_computed(self, key: str) -> None:
+        table = self._store.tables.get(table_of(key))
+        if table is None or table.plain:
             return
         plan = self._catalogue.writer(key, table.name)
         if plan is not None:
@@ -187,8 +201,7 @@ class Cache:
         """Install the joins of `text`, all or none; gives the name and warnings of each."""
         joins = parse(text)
         new, named = self._catalogue.prepare(joins)
-        for plan in new:
-            self._uncompute(plan.output_keys)
+        self._uncompute(self._catalogue.outgoing(new), new)
         self._catalogue.adopt(new)
         for plan in new:
             self._mark(self._store.table(plan.join.table))
@@ -205,7 +218,7 @@ class Cache:
     def drop_join(self, name: str) -> None:
         """Take a join and all it computed away."""
         plan = self._catalogue.plan(name)
-        self._uncompute(plan.output_keys)
+        self._uncompute(self._catalogue.outgoing([], plan), [plan])
         self._catalogue.remove(name)
         self._mark(self._store.table(plan.join.table))
 
@@ -221,13 +234,14 @@ class Cache:
             for plan in self._catalogue.plans.values()
         ]
 
-    def _uncompute(self, keys: KeyRange) -> None:
-        """Forget all that is computed in a range or from it."""
-        table = self._store.table(table_of(keys.first))
-        for view in self._catalogue.views.get(table.name, ()):
-            for status in view.statuses.overlapping(keys):
+    def _uncompute(self, views: list[View], plans: list[Plan]) -> None:
+        """Forget what these views computed, and what was computed where these plans write."""
+        for view in views:
+            for status in view.statuses:
                 self._maintenance.drop(status)
-        self._maintenance.drop_dependents(table, keys)
+        for plan in plans:
+            table = self._store.table(plan.join.table)
+            self._maintenance.drop_dependents(table, plan.output_keys)
 
     def _mark(self, table: Table) -> None:
         """Note whether reads of a table may go straight to its rows."""
@@ -241,19 +255,25 @@ class Cache:
 
     def declare_remote(self, keys: tuple[str, str]) -> None:
         """From now on these base keys live elsewhere and are missing until they are loaded."""
-        keys = checked_range(*keys)
+        keys = checked_keys(keys)
         if not keys:
             return
-        for name in {table_of(keys.first), *self._store.tables}:
-            if self._store.table(name).keys.overlaps(keys):
-                self._leave(self._store.table(name), keys)
+        for gap in self._residency.remote.gaps(keys):
+            found = [key for key, _ in self._store.scan(gap) if self._is_base(key)]
+            if found:
+                raise BadRequest(
+                    f"{len(found)} base rows, {found[0]!r} for one, exist only here and would be "
+                    "lost; declare a range remote before it is filled, or remove them"
+                )
+            for table in self._store.tables_overlapping(gap):
+                self._maintenance.drop_dependents(table, gap)
         self._residency.declare_remote(keys)
         for table in self._store.tables_overlapping(keys):
             self._mark(table)
 
     def freshen(self, keys: tuple[str, str]) -> list[KeyRange]:
         """Make a range ready to read; gives the base ranges that must be loaded first."""
-        keys = checked_range(*keys)
+        keys = checked_keys(keys)
         self._begin()
         if keys:
             self._maintenance.freshen(keys)
@@ -263,7 +283,7 @@ class Cache:
 
     def loading(self, keys: tuple[str, str]) -> Loading:
         """Open a load of a remote range; see `Loading`."""
-        loading = Loading(checked_range(*keys), self._close_loading)
+        loading = Loading(checked_keys(keys), self._close_loading)
         self._residency.loadings.append(loading)
         return loading
 
@@ -271,11 +291,10 @@ class Cache:
         self._residency.loadings.remove(loading)
         if not succeeded:
             return
+        loading.pairs = checked_pairs(loading.pairs)
         rows = loading.rows_in(loading.keys)
-        for key, value in rows:
-            check_key(key)
-            check_value(value)
-            self._check_not_computed(key, self._store.table(table_of(key)))
+        for key, _ in rows:
+            self._check_not_computed(key)
         self._tick += 1
         for gap in self._residency.missing(loading.keys):
             for key, value in rows:
@@ -286,7 +305,7 @@ class Cache:
 
     def evict(self, keys: tuple[str, str]) -> None:
         """Take computed and remote data of a range out of memory; it comes back when read."""
-        keys = checked_range(*keys)
+        keys = checked_keys(keys)
         for table in self._store.tables_overlapping(keys):
             for view in self._catalogue.views.get(table.name, ()):
                 for status in view.statuses.overlapping(keys):
@@ -314,7 +333,7 @@ class Cache:
         self._maintenance.drop_dependents(table, keys)
         for span_keys, span_values in list(table.spans(keys)):
             for key, _ in zip(span_keys, span_values, strict=True):
-                if table.plain or self._catalogue.writer(key, table.name) is None:
+                if self._is_base(key):
                     self._store.remove(table, key)
 
     def _limit_memory(self) -> None:
@@ -357,6 +376,7 @@ class Cache:
 
     def _begin(self) -> None:
         self._tick += 1
+        self._maintenance.missing = []
         self._maintenance.tick = self._tick
         self._maintenance.now = self._clock()
 
@@ -423,14 +443,4 @@ class Cache:
         """Verify every structure; tests call it after each step."""
         self._store._check()
         self._residency._check()
-        for table in self._store.tables.values():
-            views = self._catalogue.views.get(table.name, [])
-            for view in views:
-                view._check()
-            size = 0
-            for key, value in self._store.scan(table.keys) if table.name else ():
-                writer = next((view for view in views if view.writes(key)), None)
-                size += writer.row_bytes(key) if writer else row_bytes(key) + value_bytes(value)
-            assert not table.name or size == table.bytes, (
-                f"table {table.name!r}: {size} bytes, the account says {table.bytes}"
-            )
+        check_account(self._store, self._catalogue)

@@ -10,6 +10,8 @@ from pequod.joins.join import PULL, PUSH, CacheJoin
 from pequod.joins.pattern import Pattern
 from pequod.keys import prefix
 
+MAX_DEPTH = 64  # joins over joins; each takes some of Python's stack
+
 Node = tuple[Plan, ...]  # joins that may write the same keys
 
 
@@ -24,7 +26,7 @@ class Catalogue:
         self.pulls: dict[str, list[Plan]] = {}
 
     def plan(self, name: str) -> Plan:
-        plan = self.plans.get(name)
+        plan = self.plans.get(name) if isinstance(name, str) else None
         if plan is None:
             known = ", ".join(self.plans) or "none"
             raise UnknownJoin(f"no join is named {name!r}; installed: {known}")
@@ -66,8 +68,15 @@ class Catalogue:
         self._ranked(list(plans.values()))
         return new, named
 
+    def outgoing(self, coming: list[Plan], going: Plan | None = None) -> list[View]:
+        """The views that will not be the same with these plans and without that one."""
+        plans = [plan for plan in self.plans.values() if plan is not going]
+        nodes = set(_nodes(plans + coming))
+        views = [view for views in self.views.values() for view in views]
+        return [view for view in views if tuple(view.plans) not in nodes]
+
     def adopt(self, plans: list[Plan]) -> None:
-        """Put plans into the catalogue; the views of their tables must have nothing computed."""
+        """Put plans into the catalogue; `outgoing` views must have nothing computed any more."""
         self.plans.update((plan.join.name, plan) for plan in plans)
         self._rebuild({plan.join.table for plan in plans})
 
@@ -122,7 +131,13 @@ class Catalogue:
                 )
             if node not in ranks:
                 path.append(node)
-                ranks[node] = 1 + max((rank(source) for source in feeds[node]), default=0)
+                if len(path) <= MAX_DEPTH:
+                    ranks[node] = 1 + max((rank(source) for source in feeds[node]), default=0)
+                if ranks.get(node, MAX_DEPTH + 1) > MAX_DEPTH:
+                    raise JoinError(
+                        f"{_names(node)} is part of joins over joins more than {MAX_DEPTH} deep; "
+                        "let it read earlier ones"
+                    )
                 path.pop()
             return ranks[node]
 

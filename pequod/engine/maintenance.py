@@ -172,6 +172,7 @@ class Maintenance:
             self._place(status)
             view.statuses.add(status)
         status.expires = self._expiry(status)
+        self._spread_expiry(status)
         status.folds.update(folds)
         keys = sorted(rows)
         view.table.splice(keys, [rows[key] for key in keys])
@@ -204,10 +205,22 @@ class Maintenance:
 
     def _expiry(self, status: StatusRange) -> float | None:
         """When a range must be looked at again: its own snapshot's age, or that of its sources."""
+        status.expiring = {one: None for one in status.expiring or () if not one.dropped} or None
         ends = [source.expires for source in status.expiring or () if source.expires is not None]
         if status.view.seconds is not None:
             ends.append(self.now + status.view.seconds)
         return min(ends) if ends else None
+
+    def _spread_expiry(self, status: StatusRange) -> None:
+        """Let what reads this range know that it now depends on a snapshot."""
+        if status.expires is None:
+            return
+        for reader in status.view.table.updaters.statuses(status.keys, status.view):
+            if reader.expires is None and reader.view.seconds is None:
+                reader.expiring = {**(reader.expiring or {}), status: None}
+                reader.expires = self._expiry(reader)
+                reader.forget_hints()
+                self._spread_expiry(reader)
 
     # Settling.
 
@@ -240,6 +253,7 @@ class Maintenance:
         status.fresh = True
         if status.view.seconds is None:
             status.expires = self._expiry(status)
+            self._spread_expiry(status)
 
     def _settled(self, status: StatusRange) -> bool:
         whole = len(self.missing)

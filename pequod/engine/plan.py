@@ -41,6 +41,7 @@ class Plan:
         self.feeders: list[list[View]] = []  # for each source, the views that may write it
         self.pulls: list[list[Plan]] = []  # and the pull joins
         self.writes_directly = False  # its rows need neither folding nor comparing
+        self.source_tables = {table_of(source.pattern.literal_head) for source in join.sources}
         self.watches = join.maintenance != SNAPSHOT
         self._steps: dict[frozenset[str], tuple[Step, ...]] = {}
 

@@ -1,9 +1,10 @@
 """What callers may say: checks of keys, values, ranges and limits, each with a clear error."""
 
 import sys
+from collections.abc import Iterable, Mapping
 
 from pequod.errors import BadKey, BadRequest, BadValue
-from pequod.keys import END, KeyRange
+from pequod.keys import END, KeyRange, Pair
 
 MAX_KEY = 4096  # characters
 MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
@@ -35,6 +36,38 @@ def checked_range(first: object, last: object) -> KeyRange:
         wrong = last if isinstance(first, str) else first
         raise BadKey(f"a range has text at both ends, not {type(wrong).__name__}")
     return KeyRange(first, last)
+
+
+def checked_keys(keys: object) -> KeyRange:
+    """A range handed over as one pair."""
+    if not isinstance(keys, (tuple, list)) or len(keys) != 2:
+        raise BadRequest(f"a range is a pair (first, last), not {keys!r:.60}")
+    return checked_range(*keys)
+
+
+def checked_pairs(pairs: object) -> list[Pair]:
+    """Rows handed over as pairs or as a mapping."""
+    if isinstance(pairs, Mapping):
+        pairs = pairs.items()
+    if not isinstance(pairs, Iterable) or isinstance(pairs, (str, bytes)):
+        raise BadRequest(f"rows are pairs of key and value, not {type(pairs).__name__}")
+    rows = list(pairs)
+    for pair in rows:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise BadRequest(f"rows are pairs of key and value, not {pair!r:.60}")
+        check_key(pair[0])
+        check_value(pair[1])
+    return rows
+
+
+def check_subtables(subtables: object) -> None:
+    if subtables is None:
+        return
+    if not isinstance(subtables, Mapping):
+        raise BadRequest(f"subtables maps tables to numbers of bars, not {subtables!r:.60}")
+    for name, bars in subtables.items():
+        if not isinstance(name, str) or not isinstance(bars, int) or bars < 0:
+            raise BadRequest(f"subtables maps tables to numbers of bars, not {name!r} to {bars!r}")
 
 
 def checked_limit(limit: object) -> int:

@@ -5,11 +5,29 @@ from typing import Any
 from pequod.engine.catalogue import Catalogue
 from pequod.engine.plan import Plan
 from pequod.engine.store import Store, Table
+from pequod.engine.weights import (
+    LARGE_ROW_BYTES,
+    SUBTABLE_BYTES,
+    TABLE_BYTES,
+    UPDATER_BYTES,
+    row_bytes,
+    value_bytes,
+)
+from pequod.keys import EVERYTHING
 
 
 def total_bytes(store: Store, catalogue: Catalogue) -> int:
-    """What rows and bookkeeping of all tables weigh."""
-    return sum(_table_bytes(table, catalogue) for table in store.tables.values())
+    """What everything weighs, without looking at each table: every put with a limit asks."""
+    views = [view for views in catalogue.views.values() for view in views]
+    watched = {source for plan in catalogue.plans.values() for source in plan.source_tables}
+    return (
+        store.account.bytes
+        + TABLE_BYTES * len(store.tables)
+        + SUBTABLE_BYTES * len(store.jump)
+        + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in store.account.large)
+        + UPDATER_BYTES * sum(store.table(name).updaters.updaters for name in watched)
+        + sum(view.overhead_bytes for view in views)
+    )
 
 
 def statistics(store: Store, catalogue: Catalogue) -> dict[str, Any]:
@@ -56,3 +74,19 @@ def _join(plan: Plan) -> dict[str, int]:
         "evictions": counters.evictions,
         "skipped_values": counters.skipped,
     }
+
+
+def check_account(store: Store, catalogue: Catalogue) -> None:
+    """Weigh every row again, and compare."""
+    for table in store.tables.values():
+        views = catalogue.views.get(table.name, [])
+        for view in views:
+            view._check()
+        size = 0
+        for keys, values in table.spans(EVERYTHING):
+            for key, value in zip(keys, values, strict=True):
+                writer = next((view for view in views if view.writes(key)), None)
+                size += writer.row_bytes(key) if writer else row_bytes(key) + value_bytes(value)
+        assert size == table.bytes, f"table {table.name!r}: {size} bytes, not {table.bytes}"
+    tables = sum(_table_bytes(table, catalogue) for table in store.tables.values())
+    assert tables == total_bytes(store, catalogue), "the total is not that of the tables"

@@ -8,16 +8,18 @@ knows all its contexts, so dropping it looks at nothing else.
 from pequod.engine.operators import Fold
 from pequod.engine.plan import Plan, Step
 from pequod.engine.rangemap import RangeMap
-from pequod.engine.store import Store, Subtable, Table, row_bytes, rows_bytes
+from pequod.engine.store import Store, Subtable, Table
 from pequod.engine.updaters import Context
+from pequod.engine.weights import (
+    CONTEXT_BYTES,
+    FOLD_BYTES,
+    LINK_BYTES,
+    STATUS_BYTES,
+    row_bytes,
+    rows_bytes,
+)
 from pequod.joins.containing import slots_of_range
 from pequod.keys import KeyRange, Value
-
-# What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
-STATUS_BYTES = 800
-CONTEXT_BYTES = 330
-LINK_BYTES = 56
-FOLD_BYTES = 300
 
 _NO_FOLDS: dict[str, Fold] = {}  # shared by all status ranges that fold nothing
 
@@ -70,8 +72,7 @@ class View:
         """Count computed rows that came or went."""
         self.rows += rows
         self.bytes += size
-        self.table.rows += rows
-        self.table.bytes += size
+        self.table.account(rows, size)
 
     def writes(self, key: str) -> bool:
         """True if one of the joins may write this key."""

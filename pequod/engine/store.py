@@ -6,43 +6,25 @@ bars. Subtables are an index, never a border: one dict lookup finds the rows of 
 among a million, and every scan sees one ordered key space.
 """
 
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from sortedcontainers import SortedDict, SortedList
 
-from pequod.engine.updaters import UPDATER_BYTES, UpdaterIndex, Watchers
+from pequod.engine.updaters import UpdaterIndex, Watchers
+from pequod.engine.weights import (
+    LARGE_ROW_BYTES,
+    SUBTABLE_BYTES,
+    TABLE_BYTES,
+    UPDATER_BYTES,
+    row_bytes,
+    value_bytes,
+)
 from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
 
 CROWDED = 8192  # rows; from here on an insert in the middle of a list moves too much memory
 DEFAULT_BARS = 2
-
-# What the bookkeeping weighs, measured by `tests/engine/test_account.py`.
-TABLE_BYTES = 1250
-SUBTABLE_BYTES = 540
-LARGE_ROW_BYTES = 44  # what a row of a sorted dict weighs more than one of two lists
-ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
-_ALIGNMENT = 16
-
-
-def row_bytes(key: str) -> int:
-    """What a row weighs beside its value."""
-    return ROW_BYTES + (len(key) if key.isascii() else sys.getsizeof(key) - sys.getsizeof(""))
-
-
-def rows_bytes(keys: list[str]) -> int:
-    """The same for many rows, at once if all are ASCII."""
-    text = "".join(keys)
-    return ROW_BYTES * len(keys) + len(text) if text.isascii() else sum(map(row_bytes, keys))
-
-
-def value_bytes(value: Value) -> int:
-    """What a value weighs where it is put; its copies in outputs are shared and free."""
-    if len(value) < 2:
-        return 0  # Python keeps one copy of each short text
-    return (sys.getsizeof(value) + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
 
 
 class Rows:
@@ -226,21 +208,33 @@ class Subtable:
 
     def make_large(self) -> LargeRows:
         assert isinstance(self.rows, Rows), "it is large already"
-        self.table.large.append(self)
+        self.table.note_large(self)
         self.rows = LargeRows(self.rows)
         return self.rows
+
+
+class Account:
+    """What the rows of all tables weigh, and which subtables are large."""
+
+    __slots__ = ("bytes", "large")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.large: list[Subtable] = []
 
 
 class Table:
     """All keys with one text before the first bar."""
 
-    def __init__(self, name: str, bars: int, jump: dict[str, Subtable]) -> None:
+    def __init__(
+        self, name: str, bars: int, jump: dict[str, Subtable], total: "Account | None" = None
+    ) -> None:
         self.name = name
+        self._total = total or Account()
         self.bars = bars
         self.keys = prefix(name + BAR) if name else EVERYTHING
         self.main = Subtable(self, self.keys)
         self.updaters = UpdaterIndex(self)
-        self.large: list[Subtable] = []
         self.rows = 0
         self.bytes = 0
         self.hits = 0
@@ -265,6 +259,15 @@ class Table:
     def subtable_of(self, key: str) -> Subtable | None:
         found = self.subtable_prefix(key)
         return self._jump.get(found) if found else self.main
+
+    def account(self, rows: int, size: int) -> None:
+        """Count rows that came or went."""
+        self.rows += rows
+        self.bytes += size
+        self._total.bytes += size
+
+    def note_large(self, subtable: Subtable) -> None:
+        self._total.large.append(subtable)
 
     def _holds(self, key: str) -> bool:
         return key.startswith(self.name + BAR)
@@ -293,8 +296,8 @@ class Table:
             return
         if self._jump.pop(subtable.first, None) is not None:
             self._prefixes.remove(subtable.first)
-            if subtable in self.large:
-                self.large.remove(subtable)
+            if subtable in self._total.large:
+                self._total.large.remove(subtable)
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
@@ -317,12 +320,12 @@ class Table:
     @property
     def total_bytes(self) -> int:
         """Rows and bookkeeping; that of the joins which write here comes on top."""
-        large = sum(len(subtable.rows) for subtable in self.large)
+        large = [one for one in self._total.large if one.table is self]
         return (
             self.bytes
-            + LARGE_ROW_BYTES * large
             + TABLE_BYTES
             + SUBTABLE_BYTES * len(self._prefixes)
+            + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in large)
             + UPDATER_BYTES * self.updaters.updaters
         )
 
@@ -371,6 +374,7 @@ class Store:
     def __init__(self, bars: Mapping[str, int] | None = None) -> None:
         self.jump: dict[str, Subtable] = {}  # text up to the second bar -> its subtable
         self.tables: dict[str, Table] = {}
+        self.account = Account()
         self.is_remote: Callable[[KeyRange], bool] = lambda keys: False
         self._bars = dict(bars or {})
 
@@ -379,7 +383,7 @@ class Store:
         table = self.tables.get(name)
         if table is None:
             bars = self._bars.get(name, DEFAULT_BARS)
-            table = self.tables[name] = Table(name, bars, self.jump)
+            table = self.tables[name] = Table(name, bars, self.jump, self.account)
             table.plain = not self.is_remote(table.keys)
         return table
 
@@ -399,10 +403,9 @@ class Store:
         """Set a base row and give back its old value."""
         old = table.place(key).rows.put(key, value)
         if old is None:
-            table.rows += 1
-            table.bytes += row_bytes(key) + value_bytes(value)
+            table.account(1, row_bytes(key) + value_bytes(value))
         else:
-            table.bytes += value_bytes(value) - value_bytes(old)
+            table.account(0, value_bytes(value) - value_bytes(old))
         return old
 
     def remove(self, table: Table, key: str) -> Value | None:
@@ -410,8 +413,7 @@ class Store:
         subtable = table.subtable_of(key)
         old = subtable.rows.pop(key) if subtable else None
         if subtable is not None and old is not None:
-            table.rows -= 1
-            table.bytes -= row_bytes(key) + value_bytes(old)
+            table.account(-1, -row_bytes(key) - value_bytes(old))
             table.prune(subtable)
         return old
 
@@ -422,6 +424,7 @@ class Store:
     def _check(self) -> None:
         for table in self.tables.values():
             table._check()
+        assert self.account.bytes == sum(table.bytes for table in self.tables.values())
         assert set(self.jump) == {
             subtable.first
             for table in self.tables.values()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pequod.engine.status import StatusRange, View
     from pequod.engine.store import Table
 
-UPDATER_BYTES = 700  # measured by `tests/engine/test_account.py`
-
 
 class Context:
     """The slots bound on the way to a source, and the join status range they feed.

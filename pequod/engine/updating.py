@@ -9,8 +9,9 @@ from pequod.engine.execution import Derivation, Enter, Execution, Slots, as_it_i
 from pequod.engine.outputs import Outputs
 from pequod.engine.plan import Step, output_template
 from pequod.engine.status import Links, StatusRange, same
-from pequod.engine.store import ROW_BYTES, Store, Table, row_bytes
+from pequod.engine.store import Store, Table
 from pequod.engine.updaters import Context, Updater
+from pequod.engine.weights import ROW_BYTES, row_bytes
 from pequod.keys import KeyRange, Value
 
 LOG_LIMIT = 10_000  # waiting changes of one context; beyond it computing anew is cheaper

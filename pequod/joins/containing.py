@@ -10,6 +10,9 @@ of a bound.
 from pequod.joins.pattern import Part, Pattern, Slot, SlotSet
 from pequod.keys import KeyRange, point, prefix, successor
 
+# Longer bounds have so many prefixes that reading all of a source is no worse.
+_MAX_PREFIXES = 256
+
 
 def slots_of_range(pattern: Pattern, keys: KeyRange) -> dict[str, str] | None:
     """The slots that have one value in all matching keys of the range; None if none matches.
@@ -61,27 +64,33 @@ def containing_ranges(
     whole = source.containing_range(slots)
     if keys.first <= known_output.first and known_output.last <= keys.last:
         return [whole]
-    output_head, source_head = output.head(slots), source.head(slots)
-    cut = _part(output, len(output_head))
-    if not isinstance(cut, Slot) or _part(source, len(source_head)) != cut:
+    output_tail = output.parts[len(output.head(slots)) :]
+    source_tail = source.parts[len(source.head(slots)) :]
+    if not output_tail or not source_tail or output_tail[0] != source_tail[0]:
         return [whole]
     known, base = known_output.first, whole.first
     lower = keys.first[len(known) :] if keys.first.startswith(known) else ""
     upper = keys.last[len(known) :] if keys.last.startswith(known) else None
-    if cut.width is not None:
-        first = base + lower[: cut.width]
+    if output_tail == source_tail:
+        # What follows is the same text in both keys, so that they sort alike.
+        return [KeyRange(base + lower, whole.last if upper is None else base + upper)]
+    if width := _shared_width(output_tail, source_tail):
+        first = base + lower[:width]
         if upper is None:
             return [KeyRange(first, whole.last)]
-        short = len(upper) <= cut.width
-        return [KeyRange(first, base + upper if short else successor(base + upper[: cut.width]))]
-    after_output = _part(output, len(output_head) + 1)
-    after_source = _part(source, len(source_head) + 1)
+        short = len(upper) <= width
+        return [KeyRange(first, base + upper if short else successor(base + upper[:width]))]
+    cut = output_tail[0]
+    assert isinstance(cut, Slot), f"an unknown part of {output.text} is no slot: {cut}"
+    after_output, after_source = _second(output_tail), _second(source_tail)
     lower = _until_stop(cut, lower)
     ranges = [KeyRange(base + lower, whole.last)]
     bounds = [lower]
     if upper is not None:
         bounds.append(_until_stop(cut, upper))
         ranges = [KeyRange(base + lower, base + upper[: len(bounds[1]) + 1])]
+    if max(map(len, bounds)) > _MAX_PREFIXES:
+        return [whole]
     for value in {bound[:length] for bound in bounds for length in range(1, len(bound) + 1)}:
         if keys.overlaps(_with_value(known, value, after_output)):
             ranges.append(_with_value(base, value, after_source))
@@ -115,8 +124,19 @@ def _until_stop(slot: Slot, text: str) -> str:
     return text[: min(places)] if places else text
 
 
-def _part(pattern: Pattern, number: int) -> Part | None:
-    return pattern.parts[number] if number < len(pattern.parts) else None
+def _shared_width(output_tail: tuple[Part, ...], source_tail: tuple[Part, ...]) -> int:
+    """How many characters at the start of both tails are the same text, whatever the slots are."""
+    width = 0
+    for ours, theirs in zip(output_tail, source_tail, strict=False):
+        length = len(ours) if isinstance(ours, str) else ours.width
+        if ours != theirs or length is None:
+            break
+        width += length
+    return width
+
+
+def _second(parts: tuple[Part, ...]) -> Part | None:
+    return parts[1] if len(parts) > 1 else None
 
 
 def _with_value(base: str, value: str, following: Part | None) -> KeyRange:

@@ -1,6 +1,7 @@
 """A cache join that passed every check one can make without knowing the other joins."""
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 
@@ -42,7 +43,9 @@ class CacheJoin:
     @property
     def text(self) -> str:
         """The join in the language, written one way, without its name."""
-        how = {PUSH: "", PULL: "pull ", SNAPSHOT: f"snapshot {self.seconds:g} "}[self.maintenance]
+        how = {PUSH: "", PULL: "pull ", SNAPSHOT: f"snapshot {Decimal(repr(self.seconds)):f} "}[
+            self.maintenance
+        ]
         return f"{self.output.text} = {how}{' '.join(source.text for source in self.sources)};"
 
     @property
@@ -84,7 +87,10 @@ def checked(join: CacheJoin) -> CacheJoin:
     """The join with its slots agreed upon; raises `JoinError` if it makes no sense."""
     _check_sources(join)
     if not any(pattern.slots for pattern in _patterns(join)):
-        raise JoinError(f"{join.output.text} has no slots; slots are written <user>")
+        raise JoinError(
+            f"{join.output.text} has no slots, nor has a source; "
+            "write what varies as a slot, like <user> or <time:10>"
+        )
     for pattern in _patterns(join):
         _check_pattern(pattern)
     known = _agreed_slots(join)
@@ -116,14 +122,14 @@ def _check_sources(join: CacheJoin) -> None:
         )
     values = [source for source in join.sources if source.operator != CHECK]
     if not values:
-        raise JoinError("no value source: one source must be copy, count, sum, min, max or avg")
+        raise JoinError("no value source: make one `check` a copy, count, sum, min, max or avg")
     if len(values) > 1:
         raise JoinError(
             f"{len(values)} value sources ({', '.join(source.text for source in values)}): "
             "only one may give the value, make the others `check`"
         )
     if join.maintenance == SNAPSHOT and not 0 < join.seconds < 1e9:
-        raise JoinError(f"snapshot {join.seconds:g}: the seconds must be above 0 and below 1e9")
+        raise JoinError(f"snapshot {join.seconds:g}: say seconds above 0 and below 1000000000")
 
 
 def _check_pattern(pattern: Pattern) -> None:
@@ -134,7 +140,9 @@ def _check_pattern(pattern: Pattern) -> None:
         )
     for slot in pattern.slots:
         if slot.width == 0:
-            raise JoinError(f"slot <{slot.name}:0> has no width; a slot is never empty")
+            raise JoinError(
+                f"slot <{slot.name}:0> has no width and a slot is never empty; write <{slot.name}:1>"
+            )
 
 
 def _agreed_slots(join: CacheJoin) -> dict[str, Slot]:
@@ -160,7 +168,10 @@ def _agreed_slots(join: CacheJoin) -> dict[str, Slot]:
                     f"write a literal between them or give <{slot.name}:n> a width"
                 )
         if sum(known[slot.name].width or 0 for slot, _ in pattern.followers()) > MAX_PATTERN:
-            raise JoinError(f"the slots of {pattern.text} are wider than {MAX_PATTERN} in all")
+            raise JoinError(
+                f"the slots of {pattern.text} are wider than {MAX_PATTERN} characters in all; "
+                "give them smaller widths"
+            )
     return {
         name: slot if slot.width is None else Slot(name, slot.width) for name, slot in known.items()
     }

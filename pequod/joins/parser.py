@@ -29,7 +29,7 @@ _SPOKEN = {
 }
 
 _WORD_ENDS = r"(?=[\s=;]|//|\Z)"
-_EQUAL_AFTER_WORD = re.compile(r"[^\s=;]*(?:\s|//[^\n]*)*=")
+_THEN_EQUAL = re.compile(r"(?:\s|//[^\n]*+)*+=")
 _OPEN_SLOT = re.compile(r"<[^<>|]*\Z")
 _FOREIGN_SLOT = re.compile(r"\{\w+\}|\[\w+\]|\$\w+|:[^\W\d]\w*")
 
@@ -115,7 +115,7 @@ def _foreign_slot(join: CacheJoin) -> str:
     for pattern in (join.output, *(source.pattern for source in join.sources)):
         for part in pattern.parts:
             if isinstance(part, str) and (found := _FOREIGN_SLOT.search(part)):
-                return f". {_clipped(found[0])} is literal. {_SLOTS}."
+                return f". {_clipped(found[0])} is literal: {_SLOTS[0].lower()}{_SLOTS[1:]}."
     return ""
 
 
@@ -168,8 +168,7 @@ def _spoken(expected: set[str]) -> str:
 
 def _cure(text: str, token: Token, expected: set[str]) -> str:
     """What to do about a token that came while others were expected."""
-    at_end = token.type == "$END"
-    place = len(text) if at_end else token.start_pos or 0
+    place = len(text) if token.type == "$END" else token.start_pos or 0
     if "SECONDS" in expected:
         return "Say how long a snapshot may be used, as in snapshot 30."
     if _OPEN_SLOT.search(text, max(0, place - 100), place):
@@ -195,7 +194,7 @@ def _cure_of_output(text: str, token: Token) -> str:
 def _cure_of_source(text: str, token: Token, expected: set[str]) -> str:
     word = token.lower()
     if "SEMICOLON" in expected and (
-        token.type == "NAME" or _EQUAL_AFTER_WORD.match(text, token.start_pos or 0)
+        token.type == "NAME" or _THEN_EQUAL.match(text, token.end_pos or 0)
     ):
         return "A ';' parts each join from the next."
     if token.type == "EQUAL":
@@ -205,7 +204,7 @@ def _cure_of_source(text: str, token: Token, expected: set[str]) -> str:
     if word in _HURRY:
         return "A source is either eager or lazy."
     words = [name for name in _SPOKEN.values() if name.upper() in expected & _KEYWORDS]
-    if near := get_close_matches(word, words, 1):
+    if near := get_close_matches(word[:30], words, 1):
         return f"Did you mean {near[0]}?"
     if any(mark in token for mark in "{}[]$:") and "<" not in token:
         return f"{_SLOTS}."

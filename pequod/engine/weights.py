@@ -1,0 +1,34 @@
+"""What things weigh in memory, in bytes; `tests/engine/test_account.py` holds it to the truth."""
+
+import sys
+
+from pequod.keys import Value
+
+TABLE_BYTES = 1250
+SUBTABLE_BYTES = 540
+LARGE_ROW_BYTES = 44  # what a row of a sorted dict weighs more than one of two lists
+ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
+_ALIGNMENT = 16
+UPDATER_BYTES = 700
+STATUS_BYTES = 800
+CONTEXT_BYTES = 330
+LINK_BYTES = 56
+FOLD_BYTES = 300
+
+
+def row_bytes(key: str) -> int:
+    """What a row weighs beside its value."""
+    return ROW_BYTES + (len(key) if key.isascii() else sys.getsizeof(key) - sys.getsizeof(""))
+
+
+def rows_bytes(keys: list[str]) -> int:
+    """The same for many rows, at once if all are ASCII."""
+    text = "".join(keys)
+    return ROW_BYTES * len(keys) + len(text) if text.isascii() else sum(map(row_bytes, keys))
+
+
+def value_bytes(value: Value) -> int:
+    """What a value weighs where it is put; its copies in outputs are shared and free."""
+    if len(value) < 2:
+        return 0  # Python keeps one copy of each short text
+    return (sys.getsizeof(value) + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
