@@ -16,7 +16,7 @@ from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
 from pequod.engine.plan import Plan
 from pequod.engine.requests import (
     check_key,
-    check_subtables,
+    check_settings,
     check_value,
     checked_keys,
     checked_limit,
@@ -44,14 +44,18 @@ class Cache:
 
     def __init__(
         self,
+        *,
         clock: Callable[[], float] = time.monotonic,
         memory_limit: int | None = None,
         subtables: Mapping[str, int] | None = None,
     ) -> None:
-        """`subtables` gives, for a table, the number of bars up to which keys share a subtable."""
-        check_subtables(subtables)
-        if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 0):
-            raise BadRequest(f"memory_limit is a number of bytes or None, not {memory_limit!r}")
+        """An empty cache.
+
+        `clock` tells the time in seconds, for snapshots. Beyond `memory_limit` bytes, computed and
+        remote ranges go, least recently used first; base data that exists only here stays.
+        `subtables` gives, for a table, the number of bars up to which keys share a subtable.
+        """
+        check_settings(clock, memory_limit, subtables)
         self._clock = clock
         self._memory_limit = memory_limit
         self._tick = 0
@@ -316,9 +320,7 @@ class Cache:
     def _evict(self, one: Candidate) -> None:
         if isinstance(one, StatusRange):
             one.view.table.evictions += 1
-            for plan in one.view.plans:
-                plan.counters.evictions += 1
-            self._maintenance.drop(one)
+            self._maintenance.drop(one, evicted=True)
             return
         for gone in self._residency.leave(one.keys):
             self._evict_rows(gone)
@@ -370,7 +372,7 @@ class Cache:
 
     def stats(self) -> dict[str, Any]:
         """Counts and bytes, in all, per table and per join."""
-        return statistics(self._store, self._catalogue)
+        return {"memory_limit": self._memory_limit, **statistics(self._store, self._catalogue)}
 
     # The slow path of reads.
 

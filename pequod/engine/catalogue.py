@@ -53,6 +53,8 @@ class Catalogue:
                 named.append((twin, False))
                 continue
             name = join.name or _free_name(join.table, plans)
+            if name in plans and name not in self.plans:
+                raise JoinError(f"two joins of this text are named {name}; rename one of them")
             if name in plans:
                 raise JoinError(
                     f"another join is named {name}: {plans[name].join.text} "

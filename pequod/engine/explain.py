@@ -75,7 +75,7 @@ def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, An
         "first": status.first,
         "last": status.last,
         "state": "fresh" if status.fresh and not expired else "stale",
-        "rows": sum(len(span) for span, _ in status.view.table.spans(status.keys)),
+        "rows": _rows(status),
         "source_rows_read": status.rows_read,
         "waiting_changes": sum(len(context.log or ()) for context in contexts),
         "source_ranges": len(sources),
@@ -84,3 +84,11 @@ def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, An
     if status.expires is not None:
         found["expires_in_seconds"] = max(0.0, status.expires - now)
     return found
+
+
+def _rows(status: StatusRange) -> int:
+    view = status.view
+    spans = view.table.spans(status.keys)
+    if view.table.rows == view.rows:
+        return sum(len(keys) for keys, _ in spans)
+    return sum(view.writes(key) for keys, _ in spans for key in keys)

@@ -363,7 +363,7 @@ class Maintenance:
 
     # Taking away.
 
-    def drop(self, status: StatusRange) -> None:
+    def drop(self, status: StatusRange, *, evicted: bool = False) -> None:
         """Forget a status range, its rows, and everything computed from it."""
         if status.dropped:
             return
@@ -375,7 +375,8 @@ class Maintenance:
         if view.statuses.starting_at(status.first) is status:
             view.statuses.remove(status)
             for plan in view.plans:
-                plan.counters.invalidations += 1
+                plan.counters.evictions += evicted
+                plan.counters.invalidations += not evicted
             self._cut(status)
         self._unplace(status)
 

@@ -19,7 +19,7 @@ def check_key(key: object) -> None:
     if not key.isascii():
         if key[0] == END:
             raise BadKey("a key may not start with the last character of Unicode")
-        if any("\ud800" <= character <= "\udfff" for character in key):
+        if _has_surrogates(key):
             raise BadKey(f"a key is valid Unicode, and {key[:30]!r} has a lone surrogate")
 
 
@@ -27,6 +27,8 @@ def check_value(value: object) -> None:
     if value.__class__ is not str and value.__class__ is not bytes:
         raise BadValue(f"a value is str or bytes, not {type(value).__name__}")
     assert isinstance(value, (str, bytes)), "checked above"
+    if isinstance(value, str) and not value.isascii() and _has_surrogates(value):
+        raise BadValue(f"a text is valid Unicode, and {value[:30]!r} has a lone surrogate")
     if len(value) > MAX_VALUE:
         raise BadValue(f"a value has at most {MAX_VALUE} characters, not {len(value)}")
 
@@ -60,13 +62,18 @@ def checked_pairs(pairs: object) -> list[Pair]:
     return rows
 
 
-def check_subtables(subtables: object) -> None:
+def check_settings(clock: object, memory_limit: object, subtables: object) -> None:
+    """What a cache is made with."""
+    if not callable(clock):
+        raise BadRequest(f"clock is a function that gives seconds, not {clock!r:.60}")
+    if memory_limit is not None and not _is_count(memory_limit):
+        raise BadRequest(f"memory_limit is a number of bytes or None, not {memory_limit!r:.60}")
     if subtables is None:
         return
     if not isinstance(subtables, Mapping):
         raise BadRequest(f"subtables maps tables to numbers of bars, not {subtables!r:.60}")
     for name, bars in subtables.items():
-        if not isinstance(name, str) or not isinstance(bars, int) or bars < 0:
+        if not isinstance(name, str) or not _is_count(bars):
             raise BadRequest(f"subtables maps tables to numbers of bars, not {name!r} to {bars!r}")
 
 
@@ -74,6 +81,15 @@ def checked_limit(limit: object) -> int:
     """How many rows that allows."""
     if limit is None:
         return sys.maxsize
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+    if not _is_count(limit):
         raise BadRequest(f"a limit is a number of rows or None, not {limit!r:.60}")
+    assert isinstance(limit, int), "checked above"
     return limit
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -43,7 +43,7 @@ class CacheJoin:
     @property
     def text(self) -> str:
         """The join in the language, written one way, without its name."""
-        how = {PUSH: "", PULL: "pull ", SNAPSHOT: f"snapshot {Decimal(repr(self.seconds)):f} "}[
+        how = {PUSH: "", PULL: "pull ", SNAPSHOT: f"snapshot {_seconds(self.seconds)} "}[
             self.maintenance
         ]
         return f"{self.output.text} = {how}{' '.join(source.text for source in self.sources)};"
@@ -81,6 +81,12 @@ class CacheJoin:
             f"ambiguous: several keys of {self.sources[self.value_level].pattern.text} may give "
             f"one output key, and the greatest of them wins; add {slots} to the output to keep all"
         ]
+
+
+def _seconds(seconds: float) -> str:
+    """Seconds as the language writes them, without an exponent."""
+    text = f"{Decimal(repr(seconds)):f}"
+    return text.removesuffix(".0")
 
 
 def checked(join: CacheJoin) -> CacheJoin:
