@@ -17,7 +17,19 @@ Step = tuple[Any, ...]  # the name of a method of Runner in scenarios.py, and it
 # Few and alike: keys collide, are prefixes of each other, and sort on both sides of the bar.
 TEXTS = ("1", "10", "100", "a", "ab", "é", "\U0001f40b", "{", "}", "~")
 FIXED_WIDTH_CHARACTERS = "11aé|~"
-VALUES = ("1", "2", "10", "-1.50", "0.1", "+.5", "1.", "-0", "007", "9" * 100, "9" * 101)
+VALUES: tuple[Value, ...] = (
+    "1",
+    "2",
+    "10",
+    "-1.50",
+    "0.1",
+    "+.5",
+    "1.",
+    "-0",
+    "007",
+    "9" * 100,
+    "9" * 101,
+)
 VALUES += ("", "x", "é", "1e3", "1_0", " 1", "1\n", "١", "NaN", b"", b"1", b"\xff")
 SLOT_SETS = 7  # that the keys of a join are made of
 AGGREGATES = ("count", "sum", "min", "max", "avg")
@@ -117,6 +129,7 @@ class Scenario:
     stored: tuple[Pair, ...] = ()
     memory_limit: int | None = None
     subtables: tuple[tuple[str, int], ...] = ()  # table -> bars up to which keys share one
+    small_limits: bool = False  # as if the cache were full of data, for all that depends on it
 
 
 def random_scenario(seed: int, steps: int = 60) -> Scenario:
@@ -128,10 +141,11 @@ def random_scenario(seed: int, steps: int = 60) -> Scenario:
         seed,
         tuple(join for join in author.joins if rng.random() < 0.8),
         tuple(author.steps(steps)),
-        tuple(tuple(keys) for keys in author.remote),
+        tuple((first, last) for first, last in author.remote),
         tuple((key, author.value()) for key in author.remote_keys if rng.random() < 0.5),
         rng.choice((1, 500, 2000, 8000)) if rng.random() < 0.15 else None,
         tuple((table, rng.randint(1, 3)) for table in author.tables if rng.random() < 0.1),
+        rng.random() < 0.25,
     )
 
 
@@ -328,7 +342,8 @@ class _Author:
             case 2:
                 return one, rng.choice((one, other))  # maybe empty, maybe reversed
             case 3:
-                return tuple(sorted((one, rng.choice(self._base_keys + self._output_keys))))
+                other = rng.choice(self._base_keys + self._output_keys)
+                return min(one, other), max(one, other)
             case 4:
                 return min(one, other), max(one, other) + rng.choice(("", "\0", "|", "}"))
             case 5 | 6:
@@ -336,9 +351,9 @@ class _Author:
                 first, last = sorted(cut + rng.choice(("", "", "|", "}", "1")) for cut in cuts)
                 return first, last
             case 7:
-                return tuple(prefix(table_of(one) + "|"))
+                return prefix(table_of(one) + "|")
         bars = [place + 1 for place, character in enumerate(one) if character == "|"]
-        return tuple(prefix(one[: rng.choice(bars or [1])]))
+        return prefix(one[: rng.choice(bars or [1])])
 
     def _proper_range(self) -> KeyRange:
         return KeyRange(*self._range()) or prefix("")

@@ -10,8 +10,10 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from operator import itemgetter
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from pequod import Cache
+from pequod.engine import cache, maintenance, store, updating
 from pequod.errors import ComputedKey, JoinError, MissingData, PequodError, UnknownJoin
 from pequod.keys import KeyRange, Pair, Value, table_of
 from tests.generator import Scenario, Step
@@ -21,6 +23,12 @@ Answer = TypeVar("Answer")
 MakeCache = Callable[..., Any]
 
 MAX_ROUNDS = 12  # of loading before a read must be answered
+SMALL_LIMITS = (
+    (cache, "MAX_FRAGMENTS", 2),
+    (maintenance, "MAX_FRAGMENTS", 2),
+    (store, "CROWDED", 3),
+    (updating, "LOG_LIMIT", 1),
+)
 
 
 def run(scenario: Scenario, make_cache: MakeCache = Cache) -> int:
@@ -31,15 +39,18 @@ def run(scenario: Scenario, make_cache: MakeCache = Cache) -> int:
     """
     runner = Runner(scenario, make_cache)
     steps: list[Step] = [("add_join", text) for text in scenario.joins]
-    for number, step in enumerate(steps + list(scenario.steps), start=-len(steps)):
-        try:
-            runner.apply(step)
-        except Exception as error:
-            so_far = replace(scenario, steps=scenario.steps[: max(0, number + 1)])
-            raise AssertionError(
-                f"seed {scenario.seed}, step {number}: {step}\n"
-                f"{type(error).__name__}: {error}\n{text_of(so_far)}"
-            ) from error
+    with ExitStack() as stack:
+        for module, name, limit in SMALL_LIMITS if scenario.small_limits else ():
+            stack.enter_context(patch.object(module, name, limit))
+        for number, step in enumerate(steps + list(scenario.steps), start=-len(steps)):
+            try:
+                runner.apply(step)
+            except Exception as error:
+                so_far = replace(scenario, steps=scenario.steps[: max(0, number + 1)])
+                raise AssertionError(
+                    f"seed {scenario.seed}, step {number}: {step}\n"
+                    f"{type(error).__name__}: {error}\n{text_of(so_far)}"
+                ) from error
     return runner.refusals
 
 
@@ -346,8 +357,14 @@ def smallest(scenario: Scenario, make_cache: MakeCache = Cache) -> Scenario:
             return True
         return False
 
-    if scenario.memory_limit is not None and fails(replace(scenario, memory_limit=None)):
-        scenario = replace(scenario, memory_limit=None)
+    for plainer in (
+        replace(scenario, memory_limit=None, small_limits=False),
+        replace(scenario, memory_limit=None),
+        replace(scenario, small_limits=False),
+    ):
+        if fails(plainer):
+            scenario = plainer
+            break
     before = None
     while scenario != before:
         before = scenario

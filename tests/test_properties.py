@@ -2,6 +2,7 @@
 and for caches that disagree with themselves."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -52,7 +53,7 @@ SCHEMAS = {
     ),
 }
 TEXTS = st.sampled_from(("1", "10", "a", "~"))
-VALUES = st.sampled_from(("1", "9", "10", "0.50", "x", b"1"))
+VALUES: st.SearchStrategy[Value] = st.sampled_from(("1", "9", "10", "0.50", "x", b"1"))
 
 
 def keys_of(shapes: tuple[str, ...]) -> st.SearchStrategy[str]:
@@ -127,10 +128,13 @@ def test_steps_agree_with_the_oracle(schema: str) -> None:
     installed = st.sampled_from((joins, joins[:1], ()))
 
     @QUICK
-    @given(installed, steps_of(joins, shapes), st.sampled_from((None, None, 1, 1000)))
-    def check(some: tuple[str, ...], steps: list[Step], memory_limit: int | None) -> None:
+    @given(installed, steps_of(joins, shapes), st.sampled_from((None, 1, 1000)), st.booleans())
+    def check(
+        some: tuple[str, ...], steps: list[Step], memory_limit: int | None, small_limits: bool
+    ) -> None:
         everything: Step = ("scan", "", "~~", None, False)
-        run(Scenario(0, some, (*steps, everything), memory_limit=memory_limit))
+        scenario = Scenario(0, some, (*steps, everything))
+        run(replace(scenario, memory_limit=memory_limit, small_limits=small_limits))
 
     check()
 

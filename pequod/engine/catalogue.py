@@ -155,8 +155,7 @@ class Catalogue:
         join = plan.join
         found = [
             key
-            for keys, _ in self._store.table(join.table).spans(prefix(join.output.literal_head))
-            for key in keys
+            for key, _ in self._store.scan(prefix(join.output.literal_head))
             if join.output.matches(key) and self.writer(key, join.table) is None
         ]
         if found:

@@ -163,7 +163,7 @@ class Maintenance:
             status = StatusRange(view, gap, view.signature(gap), self.tick)
         rows, folds = self._evaluate(status, gap)
         if rows is None or status.dropped:
-            if not extends:
+            if not extends or status.dropped:
                 self._links.unlink_all(status)
             return
         if extends:
@@ -241,13 +241,16 @@ class Maintenance:
             self._refresh(status)
             if status.dropped or (status.expires is not None and self.now >= status.expires):
                 return
-        while status.pending:
+        while status.pending and not status.overflown:
             context = max(status.pending, key=lambda context: context.step.level)
             if not self._settle_log(context):
                 return
             status.pending.pop(context, None)
             if status.dropped:
                 return
+        if status.overflown:  # by what settling other ranges brought
+            self.drop(status)
+            return
         status.pending = status.waits_on = None
         self.updating.outputs.redo(status)
         status.fresh = True

@@ -19,13 +19,14 @@ from pequod.keys import EVERYTHING
 def total_bytes(store: Store, catalogue: Catalogue) -> int:
     """What everything weighs, without looking at each table: every put with a limit asks."""
     views = [view for views in catalogue.views.values() for view in views]
-    watched = {source for plan in catalogue.plans.values() for source in plan.source_tables}
+    watched = {name for plan in catalogue.plans.values() for name in plan.source_tables}
+    watched &= store.tables.keys()
     return (
         store.account.bytes
         + TABLE_BYTES * len(store.tables)
         + SUBTABLE_BYTES * len(store.jump)
         + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in store.account.large)
-        + UPDATER_BYTES * sum(store.table(name).updaters.updaters for name in watched)
+        + UPDATER_BYTES * sum(store.tables[name].updaters.updaters for name in watched)
         + sum(view.overhead_bytes for view in views)
     )
 

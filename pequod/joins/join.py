@@ -147,7 +147,7 @@ def _check_pattern(pattern: Pattern) -> None:
     for slot in pattern.slots:
         if slot.width == 0:
             raise JoinError(
-                f"slot <{slot.name}:0> has no width and a slot is never empty; write <{slot.name}:1>"
+                f"slot <{slot.name}:0> is empty, which no slot may be; write <{slot.name}:1>"
             )
 
 

@@ -118,7 +118,7 @@ def test_found_as_a_list_would_find_them(seed: int) -> None:
         asked = KeyRange(*sorted(rng.sample(KEYS, 2)))
         touched = {id(context.status) for keys, context in linked if keys.overlaps(asked)}
         assert {id(status) for status in bench.index.statuses(asked)} == touched, asked
-    for keys, context in linked:
+    for _, context in linked:
         [updater] = context.links
         bench.index.unlink(updater, context)
     assert not bench.index.statuses(EVERYTHING)
