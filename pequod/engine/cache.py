@@ -6,7 +6,9 @@ first and leaves a hint. Not thread-safe: one thread, or one event loop, owns a 
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from pequod.engine.catalogue import Catalogue
@@ -287,9 +289,8 @@ class Cache:
 
     def loading(self, keys: tuple[str, str]) -> Loading:
         """Open a load of a remote range; see `Loading`."""
-        loading = Loading(checked_keys(keys), self._close_loading)
-        self._residency.loadings.append(loading)
-        return loading
+        opened = self._residency.loadings.append
+        return Loading(checked_keys(keys), opened, self._close_loading)
 
     def _close_loading(self, loading: Loading, succeeded: bool) -> None:
         self._residency.loadings.remove(loading)
@@ -301,9 +302,9 @@ class Cache:
             self._check_not_computed(key)
         self._tick += 1
         for gap in self._residency.missing(loading.keys):
-            for key, value in rows:
-                if key in gap:
-                    self._store.put(self._store.table(table_of(key)), key, value)
+            start = bisect_left(rows, gap.first, key=itemgetter(0))
+            for key, value in rows[start : bisect_left(rows, gap.last, key=itemgetter(0))]:
+                self._store.put(self._store.table(table_of(key)), key, value)
             self._residency.resident.add(ResidentRange(gap, self._tick + UNREAD_GRACE))
         self._limit_memory()
 

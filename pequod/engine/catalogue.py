@@ -1,6 +1,6 @@
 """The installed joins: what may be installed beside what, and which joins form a view."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from pequod.engine.plan import Plan
 from pequod.engine.status import View
@@ -8,9 +8,10 @@ from pequod.engine.store import Store
 from pequod.errors import JoinError, UnknownJoin
 from pequod.joins.join import PULL, PUSH, CacheJoin
 from pequod.joins.pattern import Pattern
-from pequod.keys import prefix
+from pequod.keys import prefix, table_of
 
-MAX_DEPTH = 64  # joins over joins; each takes some of Python's stack
+MAX_DEPTH = 128  # joins and their sources on one path; each takes some of Python's stack
+MAX_JOINS = 500  # in one text; each is compared with the others of its table
 
 Node = tuple[Plan, ...]  # joins that may write the same keys
 
@@ -46,9 +47,10 @@ class Catalogue:
     def prepare(self, joins: Iterable[CacheJoin]) -> tuple[list[Plan], list[tuple[str, bool]]]:
         """Plans for the joins that are new, and for each join its name and if it is new."""
         plans = dict(self.plans)
+        twins = {_meaning(plan.join): name for name, plan in plans.items()}
         named: list[tuple[str, bool]] = []
         for join in joins:
-            twin = next((name for name in plans if _equal(plans[name].join, join)), None)
+            twin = twins.get(_meaning(join))
             if twin is not None:
                 named.append((twin, False))
                 continue
@@ -63,8 +65,11 @@ class Catalogue:
             self._installs += 1
             join = CacheJoin(name, join.output, join.sources, join.maintenance, join.seconds)
             plans[name] = Plan(join, self._installs)
+            twins[_meaning(join)] = name
             named.append((name, True))
         new = [plan for name, plan in plans.items() if name not in self.plans]
+        if len(new) > MAX_JOINS:
+            raise JoinError(f"{len(new)} joins in one text; install at most {MAX_JOINS} at a time")
         for plan in new:
             self._check_base_keys(plan)
         self._ranked(list(plans.values()))
@@ -97,22 +102,34 @@ class Catalogue:
                 for node in mine
                 if not _pulls(node)
             ]
-        views = [view for views in self.views.values() for view in views]
-        pulls = [plan for plans in self.pulls.values() for plan in plans]
         for plan in self.plans.values():
+            patterns = [source.pattern for source in plan.join.sources]
             plan.pulls = [
-                [pull for pull in pulls if _reads(source.pattern, [pull])]
-                for source in plan.join.sources
+                [pull for pull in self.pulls.get(_table(pattern), ()) if _reads(pattern, [pull])]
+                for pattern in patterns
             ]
             plan.feeders = [
-                [view for view in views if _reads(source.pattern, view.plans)]
-                for source in plan.join.sources
+                [
+                    view
+                    for view in self.views.get(_table(pattern), ())
+                    if _reads(pattern, view.plans)
+                ]
+                for pattern in patterns
             ]
 
     def _ranked(self, plans: list[Plan]) -> list[Node]:
         """The plans as nodes, sources before readers; raises if they cannot be installed."""
         nodes = _nodes(plans)
-        feeds = {reader: [node for node in nodes if _feeds(node, reader)] for reader in nodes}
+        by_table = _by_table(nodes)
+        feeds = {
+            reader: [
+                node
+                for table in {name for plan in reader for name in plan.source_tables}
+                for node in by_table.get(table, ())
+                if _feeds(node, reader)
+            ]
+            for reader in nodes
+        }
         for reader, sources in feeds.items():
             if any(plan.join.maintenance == PUSH for plan in reader):
                 for source in sources:
@@ -134,11 +151,12 @@ class Catalogue:
             if node not in ranks:
                 path.append(node)
                 if len(path) <= MAX_DEPTH:
-                    ranks[node] = 1 + max((rank(source) for source in feeds[node]), default=0)
+                    below = max((rank(source) for source in feeds[node]), default=0)
+                    ranks[node] = 1 + below + max(len(plan.join.sources) for plan in node)
                 if ranks.get(node, MAX_DEPTH + 1) > MAX_DEPTH:
                     raise JoinError(
-                        f"{_names(node)} is part of joins over joins more than {MAX_DEPTH} deep; "
-                        "let it read earlier ones"
+                        f"{_names(node)} is part of joins over joins that have, one above the "
+                        f"other, more than {MAX_DEPTH} joins and sources; let it read earlier ones"
                     )
                 path.pop()
             return ranks[node]
@@ -165,14 +183,9 @@ class Catalogue:
             )
 
 
-def _equal(one: CacheJoin, other: CacheJoin) -> bool:
-    """True if two joins say the same; a name not given fits any."""
-    return (one.output, one.sources, one.maintenance, one.seconds) == (
-        other.output,
-        other.sources,
-        other.maintenance,
-        other.seconds,
-    )
+def _meaning(join: CacheJoin) -> Hashable:
+    """What a join says, whatever its name."""
+    return join.output, join.sources, join.maintenance, join.seconds
 
 
 def _free_name(table: str, plans: dict[str, Plan]) -> str:
@@ -184,16 +197,28 @@ def _free_name(table: str, plans: dict[str, Plan]) -> str:
 
 def _nodes(plans: list[Plan]) -> list[Node]:
     """Joins whose outputs overlap belong together; pull joins store nothing and stand alone."""
-    nodes: list[Node] = []
+    tables: dict[str, list[Node]] = {}
     for plan in plans:
+        nodes = tables.setdefault(plan.join.table, [])
         if plan.join.maintenance == PULL:
             nodes.append((plan,))
             continue
         touching = [node for node in nodes if not _pulls(node) and _touches(node, plan)]
         merged = sorted({plan, *(one for node in touching for one in node)}, key=lambda p: p.order)
-        nodes = [node for node in nodes if node not in touching]
-        nodes.append(tuple(merged))
-    return nodes
+        tables[plan.join.table] = [node for node in nodes if node not in touching]
+        tables[plan.join.table].append(tuple(merged))
+    return [node for nodes in tables.values() for node in nodes]
+
+
+def _by_table(nodes: list[Node]) -> dict[str, list[Node]]:
+    tables: dict[str, list[Node]] = {}
+    for node in nodes:
+        tables.setdefault(node[0].join.table, []).append(node)
+    return tables
+
+
+def _table(pattern: Pattern) -> str:
+    return table_of(pattern.literal_head)
 
 
 def _touches(node: Node, plan: Plan) -> bool:

@@ -7,6 +7,7 @@ from pequod.engine.plan import Plan
 from pequod.engine.residency import Residency
 from pequod.engine.status import StatusRange, View
 from pequod.engine.store import Store
+from pequod.joins.containing import slots_of_range
 from pequod.keys import KeyRange
 
 MAX_LISTED = 20  # source ranges shown for one status range
@@ -30,7 +31,7 @@ def explain(
             for plan in view.plans
         ]
         + [
-            _summary(plan) | {"ranges": []}
+            _summary(plan) | {"ranges": [], "sources": _sources(plan, keys)}
             for table in tables
             for plan in catalogue.pulls.get(table.name, ())
             if plan.output_keys.overlaps(keys)
@@ -79,7 +80,7 @@ def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, An
         "source_rows_read": status.rows_read,
         "waiting_changes": sum(len(context.log or ()) for context in contexts),
         "source_ranges": len(sources),
-        "sources": sources[:MAX_LISTED],
+        "sources": sources[:MAX_LISTED] or _sources(plan, status.keys),
     }
     if status.expires is not None:
         found["expires_in_seconds"] = max(0.0, status.expires - now)
@@ -92,3 +93,12 @@ def _rows(status: StatusRange) -> int:
     if view.table.rows == view.rows:
         return sum(len(keys) for keys, _ in spans)
     return sum(view.writes(key) for keys, _ in spans for key in keys)
+
+
+def _sources(plan: Plan, keys: KeyRange) -> list[dict[str, str]]:
+    """The source ranges of a join that watches none: what the output range alone tells."""
+    slots = slots_of_range(plan.join.output, keys)
+    if slots is None:
+        return []
+    found = [(source.text, source.pattern.containing_range(slots)) for source in plan.join.sources]
+    return [{"source": text, "first": first, "last": last} for text, (first, last) in found]

@@ -140,7 +140,9 @@ class Maintenance:
             if len(self.missing) > whole or not (stale or gaps):
                 break
             for status in stale:
-                if not status.dropped:
+                if status.overflown:
+                    self.drop(status)
+                elif not status.dropped:
                     self._settle(status)
             for gap in view.statuses.gaps(keys):
                 self._compute(view, gap)
@@ -149,7 +151,9 @@ class Maintenance:
         for status in view.statuses.overlapping(keys):
             status.used = self.tick
             if reader is not None and status.expires is not None:
-                reader.expiring = {**(reader.expiring or {}), status: None}
+                if reader.expiring is None:
+                    reader.expiring = {}
+                reader.expiring[status] = None
 
     def _is_fresh(self, status: StatusRange) -> bool:
         return status.fresh and (status.expires is None or self.now < status.expires)
@@ -161,7 +165,14 @@ class Maintenance:
         extends = status is not None
         if status is None:
             status = StatusRange(view, gap, view.signature(gap), self.tick)
-        rows, folds = self._evaluate(status, gap)
+        try:
+            rows, folds = self._evaluate(status, gap)
+        except BaseException:  # out of stack or memory, or interrupted: leave nothing half linked
+            if extends:
+                self.drop(status)
+            else:
+                self._links.unlink_all(status)
+            raise
         if rows is None or status.dropped:
             if not extends or status.dropped:
                 self._links.unlink_all(status)
@@ -216,9 +227,11 @@ class Maintenance:
         if status.expires is None:
             return
         for reader in status.view.table.updaters.statuses(status.keys, status.view):
-            if reader.expires is None and reader.view.seconds is None:
-                reader.expiring = {**(reader.expiring or {}), status: None}
-                reader.expires = self._expiry(reader)
+            if reader.expiring is None:
+                reader.expiring = {}
+            reader.expiring[status] = None
+            if reader.expires is None or status.expires < reader.expires:
+                reader.expires = status.expires
                 reader.forget_hints()
                 self._spread_expiry(reader)
 
@@ -227,9 +240,6 @@ class Maintenance:
     def _settle(self, status: StatusRange) -> None:
         """Apply everything that waits, the ranges it reads first."""
         self.work += 1
-        if status.overflown:
-            self.drop(status)
-            return
         for source in list(status.waits_on or ()):
             if not source.dropped and not self._settled(source):
                 return
@@ -407,6 +417,9 @@ class Maintenance:
         if len(statuses) <= MAX_FRAGMENTS:
             return
         hull = KeyRange(statuses[0].first, statuses[-1].last)
-        for status in statuses:
+        self._freshen_view(view, hull, None)
+        if self.missing:
+            return
+        for status in view.statuses.overlapping(hull):
             self.drop(status)
         self._freshen_view(view, hull, None)

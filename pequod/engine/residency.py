@@ -45,14 +45,21 @@ class Loading:
     If the block ends with an exception, nothing is.
     """
 
-    def __init__(self, keys: KeyRange, close: "Callable[[Loading, bool], None]") -> None:
+    def __init__(
+        self,
+        keys: KeyRange,
+        opened: "Callable[[Loading], None]",
+        closed: "Callable[[Loading, bool], None]",
+    ) -> None:
         self.keys = keys
         self.pairs: Iterable[Pair] = ()
         self.changes: dict[str, Value | None] = {}
         self.removed: list[KeyRange] = []
-        self._close = close
+        self._opened = opened
+        self._closed = closed
 
     def __enter__(self) -> Self:
+        self._opened(self)
         return self
 
     def __exit__(
@@ -61,7 +68,7 @@ class Loading:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close(self, kind is None)
+        self._closed(self, kind is None)
 
     def rows_in(self, keys: KeyRange) -> list[Pair]:
         """What to install in a part of the range, in order: the load, then the changes."""

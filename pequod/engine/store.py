@@ -220,7 +220,7 @@ class Account:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.large: list[Subtable] = []
+        self.large: dict[Subtable, None] = {}
 
 
 class Table:
@@ -267,7 +267,7 @@ class Table:
         self._total.bytes += size
 
     def note_large(self, subtable: Subtable) -> None:
-        self._total.large.append(subtable)
+        self._total.large[subtable] = None
 
     def _holds(self, key: str) -> bool:
         return key.startswith(self.name + BAR)
@@ -296,8 +296,7 @@ class Table:
             return
         if self._jump.pop(subtable.first, None) is not None:
             self._prefixes.remove(subtable.first)
-            if subtable in self._total.large:
-                self._total.large.remove(subtable)
+            self._total.large.pop(subtable, None)
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
