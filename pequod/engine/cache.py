@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from pequod.engine.catalogue import Catalogue
-from pequod.engine.eviction import SLACK, Candidate, make_room
+from pequod.engine.eviction import Eviction
 from pequod.engine.explain import explain
 from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
 from pequod.engine.plan import Plan
@@ -26,8 +26,8 @@ from pequod.engine.requests import (
     checked_range,
 )
 from pequod.engine.residency import UNREAD_GRACE, Loading, Residency, ResidentRange
-from pequod.engine.statistics import check_account, statistics, total_bytes
-from pequod.engine.status import StatusRange, View
+from pequod.engine.statistics import check_account, statistics
+from pequod.engine.status import View
 from pequod.engine.store import Hint, Store, Subtable, Table
 from pequod.errors import BadRequest, ComputedKey, MissingData
 from pequod.joins.parser import parse
@@ -69,6 +69,7 @@ class Cache:
         self._maintenance = Maintenance(
             self._store, self._residency, self._catalogue.views, self._catalogue.pulls
         )
+        self._eviction = Eviction(self._store, self._catalogue, self._residency, self._maintenance)
         self._notify = self._maintenance.updating.notify
 
     # Reads.
@@ -181,14 +182,9 @@ class Cache:
         self._residency.note_removed(keys)
         removed = 0
         for key, _ in self._store.scan(keys):
-            if self._is_base(key):
+            if self._catalogue.is_base(key, self._store.tables[table_of(key)]):
                 removed += self.remove(key)
         return removed
-
-    def _is_base(self, key: str) -> bool:
-        """True if no join may write this key."""
-        table = self._store.tables[table_of(key)]
-        return table.plain or self._catalogue.writer(key, table.name) is None
 
     def _check_not_computed(self, key: str) -> None:
         table = self._store.tables.get(table_of(key))
@@ -265,7 +261,11 @@ class Cache:
         if not keys:
             return
         for gap in self._residency.remote.gaps(keys):
-            found = [key for key, _ in self._store.scan(gap) if self._is_base(key)]
+            found = [
+                key
+                for key, _ in self._store.scan(gap)
+                if self._catalogue.is_base(key, self._store.tables[table_of(key)])
+            ]
             if found:
                 raise BadRequest(
                     f"{len(found)} base rows, {found[0]!r} for one, exist only here and would be "
@@ -289,12 +289,14 @@ class Cache:
 
     def loading(self, keys: tuple[str, str]) -> Loading:
         """Open a load of a remote range; see `Loading`."""
-        opened = self._residency.loadings.append
-        return Loading(checked_keys(keys), opened, self._close_loading)
+        loading = Loading(checked_keys(keys), self._close_loading)
+        self._residency.loadings.add(loading)
+        return loading
 
     def _close_loading(self, loading: Loading, succeeded: bool) -> None:
-        self._residency.loadings.remove(loading)
-        if not succeeded:
+        is_open = loading in self._residency.loadings
+        self._residency.loadings.discard(loading)
+        if not (succeeded and is_open):
             return
         loading.pairs = checked_pairs(loading.pairs)
         rows = loading.rows_in(loading.keys)
@@ -311,58 +313,11 @@ class Cache:
     def evict(self, keys: tuple[str, str]) -> None:
         """Take computed and remote data of a range out of memory; it comes back when read."""
         keys = checked_keys(keys)
-        for table in self._store.tables_overlapping(keys):
-            for view in self._catalogue.views.get(table.name, ()):
-                for status in view.statuses.overlapping(keys):
-                    self._evict(status)
-        for gone in self._residency.leave(keys):
-            self._evict_rows(gone)
-
-    def _evict(self, one: Candidate) -> None:
-        if isinstance(one, StatusRange):
-            one.view.table.evictions += 1
-            self._maintenance.drop(one, evicted=True)
-            return
-        for gone in self._residency.leave(one.keys):
-            self._evict_rows(gone)
-
-    def _evict_rows(self, keys: KeyRange) -> None:
-        for table in self._store.tables_overlapping(keys):
-            table.evictions += 1
-            self._leave(table, keys)
-
-    def _leave(self, table: Table, keys: KeyRange) -> None:
-        """Take the base rows of a range out, and forget all that was computed from them."""
-        self._maintenance.drop_dependents(table, keys)
-        for span_keys, span_values in list(table.spans(keys)):
-            for key, _ in zip(span_keys, span_values, strict=True):
-                if self._is_base(key):
-                    self._store.remove(table, key)
+        self._eviction.evict(keys)
 
     def _limit_memory(self) -> None:
-        limit = self._memory_limit
-        if limit is None or self._bytes() <= limit:
-            return
-        candidates: list[Candidate] = list(self._residency.resident)
-        for views in self._catalogue.views.values():
-            candidates.extend(status for view in views for status in view.statuses)
-        make_room(
-            candidates,
-            self._dependents,
-            self._tick,
-            lambda: self._bytes() <= limit * SLACK,
-            self._evict,
-        )
-
-    def _dependents(self, keys: KeyRange) -> list[StatusRange]:
-        return [
-            status
-            for table in self._store.tables_overlapping(keys)
-            for status in table.updaters.statuses(keys)
-        ]
-
-    def _bytes(self) -> int:
-        return total_bytes(self._store, self._catalogue)
+        if self._memory_limit is not None:
+            self._eviction.make_room(self._memory_limit, self._tick)
 
     # Introspection.
 

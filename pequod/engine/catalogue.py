@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable
 
 from pequod.engine.plan import Plan
 from pequod.engine.status import View
-from pequod.engine.store import Store
+from pequod.engine.store import Store, Table
 from pequod.errors import JoinError, UnknownJoin
 from pequod.joins.join import PULL, PUSH, CacheJoin
 from pequod.joins.pattern import Pattern
@@ -32,6 +32,10 @@ class Catalogue:
             known = ", ".join(self.plans) or "none"
             raise UnknownJoin(f"no join is named {name!r}; installed: {known}")
         return plan
+
+    def is_base(self, key: str, table: Table) -> bool:
+        """True if no join may write this key."""
+        return table.plain or self.writer(key, table.name) is None
 
     def writer(self, key: str, table: str) -> Plan | None:
         """A join that may write this key."""

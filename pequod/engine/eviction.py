@@ -4,11 +4,14 @@ Whatever a recently read range was computed from counts as recently used too: ta
 take the reader along. What exists only here is never a candidate.
 """
 
-from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heapreplace
 
-from pequod.engine.residency import ResidentRange
+from pequod.engine.catalogue import Catalogue
+from pequod.engine.maintenance import Maintenance
+from pequod.engine.residency import Residency, ResidentRange
+from pequod.engine.statistics import total_bytes
 from pequod.engine.status import StatusRange
+from pequod.engine.store import Store
 from pequod.keys import KeyRange
 
 Candidate = StatusRange | ResidentRange
@@ -16,32 +19,73 @@ Candidate = StatusRange | ResidentRange
 SLACK = 0.95  # of the limit: making room a little at a time would look at everything each time
 
 
-def make_room(
-    candidates: Iterable[Candidate],
-    dependents: Callable[[KeyRange], list[StatusRange]],
-    now: int,
-    is_enough: Callable[[], bool],
-    evict: Callable[[Candidate], None],
-) -> int:
-    """Evict until it is enough or nothing is left but what is read right now; how many went."""
-    heap = [(_last_used(one), number, one) for number, one in enumerate(candidates)]
-    heapify(heap)
-    evicted = 0
-    while heap and not is_enough():
-        used, number, one = heap[0]
-        if isinstance(one, StatusRange) and one.dropped:
+class Eviction:
+    """Takes out of memory what can come back."""
+
+    def __init__(
+        self, store: Store, catalogue: Catalogue, residency: Residency, maintenance: Maintenance
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._residency = residency
+        self._maintenance = maintenance
+
+    def evict(self, keys: KeyRange) -> None:
+        """Take out all computed and remote data of a range."""
+        for table in self._store.tables_overlapping(keys):
+            for view in self._catalogue.views.get(table.name, ()):
+                for status in view.statuses.overlapping(keys):
+                    self._evict_status(status)
+        self._evict_resident(keys)
+
+    def make_room(self, limit: int, now: int) -> None:
+        """Get under a limit of bytes, but for what is read right now."""
+        if self._bytes() <= limit:
+            return
+        candidates: list[Candidate] = list(self._residency.resident)
+        for views in self._catalogue.views.values():
+            candidates.extend(status for view in views for status in view.statuses)
+        heap = [(_last_used(one), number, one) for number, one in enumerate(candidates)]
+        heapify(heap)
+        while heap and self._bytes() > limit * SLACK:
+            used, number, one = heap[0]
+            latest = max(map(_last_used, self._readers(one.keys)), default=used)
+            if latest > used:
+                heapreplace(heap, (latest, number, one))
+                continue
+            if used >= now:
+                break
             heappop(heap)
-            continue
-        latest = max((_last_used(reader) for reader in dependents(one.keys)), default=used)
-        if latest > used:
-            heapreplace(heap, (latest, number, one))
-            continue
-        if used >= now:
-            break
-        heappop(heap)
-        evict(one)
-        evicted += 1
-    return evicted
+            if isinstance(one, StatusRange):
+                self._evict_status(one)
+            else:
+                self._evict_resident(one.keys)
+
+    def _bytes(self) -> int:
+        return total_bytes(self._store, self._catalogue)
+
+    def _readers(self, keys: KeyRange) -> list[StatusRange]:
+        return [
+            status
+            for table in self._store.tables_overlapping(keys)
+            for status in table.updaters.statuses(keys)
+        ]
+
+    def _evict_status(self, status: StatusRange) -> None:
+        if not status.dropped:
+            status.view.table.evictions += 1
+            self._maintenance.drop(status, evicted=True)
+
+    def _evict_resident(self, keys: KeyRange) -> None:
+        """Make remote keys missing again, and forget all that was computed from them."""
+        for gone in self._residency.leave(keys):
+            for table in self._store.tables_overlapping(gone):
+                table.evictions += 1
+                self._maintenance.drop_dependents(table, gone)
+                for span, _ in list(table.spans(gone)):
+                    for key in span:
+                        if self._catalogue.is_base(key, table):
+                            self._store.remove(table, key)
 
 
 def _last_used(one: Candidate) -> int:

@@ -7,6 +7,7 @@ it is evicted. A change that arrives while a loading is open outranks what is lo
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from pequod.engine.rangemap import RangeMap
 from pequod.keys import KeyRange, Pair, Value
@@ -45,21 +46,14 @@ class Loading:
     If the block ends with an exception, nothing is.
     """
 
-    def __init__(
-        self,
-        keys: KeyRange,
-        opened: "Callable[[Loading], None]",
-        closed: "Callable[[Loading, bool], None]",
-    ) -> None:
+    def __init__(self, keys: KeyRange, closed: "Callable[[Loading, bool], None]") -> None:
         self.keys = keys
         self.pairs: Iterable[Pair] = ()
         self.changes: dict[str, Value | None] = {}
         self.removed: list[KeyRange] = []
-        self._opened = opened
         self._closed = closed
 
     def __enter__(self) -> Self:
-        self._opened(self)
         return self
 
     def __exit__(
@@ -90,7 +84,8 @@ class Residency:
     def __init__(self) -> None:
         self.remote: RangeMap[RemoteRange] = RangeMap()
         self.resident: RangeMap[ResidentRange] = RangeMap()
-        self.loadings: list[Loading] = []
+        # Open from the moment they are made; one that nobody holds any more is not.
+        self.loadings: WeakSet[Loading] = WeakSet()
         self._touched: list[ResidentRange] = []
 
     def declare_remote(self, keys: KeyRange) -> None:

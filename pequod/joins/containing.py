@@ -25,7 +25,7 @@ def slots_of_range(pattern: Pattern, keys: KeyRange) -> dict[str, str] | None:
     shared = _shared_text(keys)
     slots: dict[str, str] = {}
     place = 0
-    for number, part in enumerate(pattern.parts):
+    for part in pattern.parts:
         if isinstance(part, str):
             text = shared[place : place + len(part)]
             if not part.startswith(text):
@@ -37,10 +37,7 @@ def slots_of_range(pattern: Pattern, keys: KeyRange) -> dict[str, str] | None:
         value = _slot_value(part, shared[place:])
         if value is None:
             break
-        following = pattern.parts[number + 1] if number + 1 < len(pattern.parts) else None
-        if not value or (part.width is None and following is None):
-            return None
-        if slots.setdefault(part.name, value) != value:
+        if not value or slots.setdefault(part.name, value) != value:
             return None
         place += len(value)
     else:

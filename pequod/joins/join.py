@@ -1,18 +1,22 @@
 """A cache join that passed every check one can make without knowing the other joins."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 
 from pequod.errors import JoinError
-from pequod.joins.pattern import MAX_PATTERN, Pattern, Slot
-from pequod.keys import BAR, table_of
+from pequod.joins.pattern import MAX_PATTERN, Pattern, Slot, clipped
+from pequod.keys import BAR, END, table_of
 
 CHECK, COPY = "check", "copy"
 PUSH, PULL, SNAPSHOT = "push", "pull", "snapshot"
 
 MAX_SOURCES = 16
+
+_FOREIGN_SLOT = re.compile(r"\{(\w+)\}|\[(\w+)\]|\$(\w+)|:([^\W\d]\w*)")
 
 
 @dataclass(frozen=True)
@@ -73,20 +77,36 @@ class CacheJoin:
     @property
     def warnings(self) -> list[str]:
         """What a user should know although the join is fine."""
-        free = sorted(self.sources[self.value_level].pattern.names - self.output.names)
-        if self.aggregates or not free:
-            return []
-        slots = ", ".join(f"<{name}>" for name in free)
-        return [
-            f"ambiguous: several keys of {self.sources[self.value_level].pattern.text} may give "
-            f"one output key, and the greatest of them wins; add {slots} to the output to keep all"
-        ]
+        found = []
+        source = self.sources[self.value_level]
+        free = sorted(source.pattern.names - self.output.names)
+        if free and not self.aggregates:
+            slots = ", ".join(f"<{name}>" for name in free)
+            found.append(
+                f"ambiguous: several keys of {source.pattern.text} may give one output key, "
+                f"and the greatest of them wins; add {slots} to the output to keep all"
+            )
+        return found + [warning for pattern in _patterns(self) for warning in _literals(pattern)]
 
 
 def _seconds(seconds: float) -> str:
     """Seconds as the language writes them, without an exponent."""
     text = f"{Decimal(repr(seconds)):f}"
     return text.removesuffix(".0")
+
+
+def _literals(pattern: Pattern) -> Iterator[str]:
+    """A warning for each literal of a pattern that was probably meant otherwise."""
+    name, _, table = table_of(pattern.literal_head).partition(":")
+    if name.isidentifier() and table:
+        yield (
+            f"{name}: is a part of the table's name in {pattern.text}; "
+            f"if it names the join, write a space after its colon, as in {name}: {table}|"
+        )
+    for part in pattern.text.split(BAR):
+        if foreign := _FOREIGN_SLOT.fullmatch(part):
+            slot = foreign[foreign.lastindex or 0]
+            yield f"{part} is literal in {pattern.text}; slots are written <{slot}>"
 
 
 def checked(join: CacheJoin) -> CacheJoin:
@@ -131,7 +151,7 @@ def _check_sources(join: CacheJoin) -> None:
         raise JoinError("no value source: make one `check` a copy, count, sum, min, max or avg")
     if len(values) > 1:
         raise JoinError(
-            f"{len(values)} value sources ({', '.join(source.text for source in values)}): "
+            f"{len(values)} value sources ({clipped(', '.join(one.text for one in values), 200)}): "
             "only one may give the value, make the others `check`"
         )
     if join.maintenance == SNAPSHOT and not 0 < join.seconds < 1e9:
@@ -144,6 +164,8 @@ def _check_pattern(pattern: Pattern) -> None:
             f"{pattern.text} names no table: a pattern starts with its table and a bar, "
             "as in p|<poster>|<time>"
         )
+    if pattern.literal_head.startswith(END):
+        raise JoinError(f"no key may start with {END!r}; give the table another name")
     for slot in pattern.slots:
         if slot.width == 0:
             raise JoinError(

@@ -5,12 +5,11 @@ from difflib import get_close_matches
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput, UnexpectedToken
-from lark.lexer import PatternRE, TerminalDef
 
 from grammar import CACHEJOIN
 from pequod.errors import BadRequest, JoinError, JoinSyntaxError
 from pequod.joins.join import CHECK, PULL, PUSH, SNAPSHOT, CacheJoin, Source, checked
-from pequod.joins.pattern import Pattern
+from pequod.joins.pattern import Pattern, clipped
 
 MAX_TEXT = 64 * 1024
 
@@ -28,7 +27,6 @@ _SPOKEN = {
     "$END": "the end of the text",
 }
 
-_WORD_ENDS = r"(?=[\s=;]|//|\Z)"
 _THEN_EQUAL = re.compile(r"(?:\s|//[^\n]*+)*+=")
 _OPEN_SLOT = re.compile(r"<[^<>|]*\Z")
 _FOREIGN_SLOT = re.compile(r"\{\w+\}|\[\w+\]|\$\w+|:[^\W\d]\w*")
@@ -37,19 +35,7 @@ _SLOTS = "Slots are written <user> or <time:10>"
 _EXAMPLE = "as in t|<user> = copy p|<user>"
 
 
-def _end_at_word_end(terminal: TerminalDef) -> None:
-    """Keeps `copyright|<id>` from being read as `copy right|<id>`."""
-    if terminal.name in _KEYWORDS or terminal.name == "SECONDS":
-        terminal.pattern = PatternRE(f"(?:{terminal.pattern.to_regexp()}){_WORD_ENDS}")
-
-
-_PARSER = Lark(
-    CACHEJOIN,
-    parser="lalr",
-    lexer="contextual",
-    propagate_positions=True,
-    edit_terminals=_end_at_word_end,
-)
+_PARSER = Lark(CACHEJOIN, parser="lalr", lexer="contextual", propagate_positions=True)
 
 
 def parse(text: str) -> list[CacheJoin]:
@@ -105,7 +91,7 @@ def _join(text: str, node: Tree[Token]) -> CacheJoin:
     try:
         return checked(join)
     except JoinError as error:
-        called = f"join {_clipped(name)}" if name else f"join on {_clipped(output.text)}"
+        called = f"join {clipped(name)}" if name else f"join on {clipped(output.text)}"
         said = f"line {node.meta.line}, {called}: {error}"
         raise JoinError(said + _foreign_slot(join)) from error
 
@@ -115,7 +101,7 @@ def _foreign_slot(join: CacheJoin) -> str:
     for pattern in (join.output, *(source.pattern for source in join.sources)):
         for part in pattern.parts:
             if isinstance(part, str) and (found := _FOREIGN_SLOT.search(part)):
-                return f". {_clipped(found[0])} is literal: {_SLOTS[0].lower()}{_SLOTS[1:]}."
+                return f". {clipped(found[0])} is literal: {_SLOTS[0].lower()}{_SLOTS[1:]}."
     return ""
 
 
@@ -138,7 +124,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> JoinSyntaxError:
     if token.type == "$END":
         said, line, column = "the text ends too early", token.end_line, token.end_column
     else:
-        said, line, column = f"unexpected {_clipped(str(token))!r}", token.line, token.column
+        said, line, column = f"unexpected {clipped(str(token))!r}", token.line, token.column
     said += f"; expected {_spoken(expected)}. {_cure(text, token, expected)}"
     return _shown(text, line or 1, column or 1, said)
 
@@ -154,10 +140,6 @@ def _shown(text: str, line: int, column: int, said: str) -> JoinSyntaxError:
     return JoinSyntaxError(
         f"line {line}, column {column}: {said}\n  {window}\n  {caret}", line, column
     )
-
-
-def _clipped(word: str) -> str:
-    return word if len(word) <= 30 else word[:27] + "..."
 
 
 def _spoken(expected: set[str]) -> str:

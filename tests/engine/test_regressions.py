@@ -99,11 +99,11 @@ def test_fragments_stay_if_their_hull_misses_data() -> None:
     cache._check()
 
 
-def test_a_loading_that_is_never_entered_is_not_open() -> None:
+def test_a_loading_that_is_forgotten_is_not_open() -> None:
     cache = Cache()
     cache.declare_remote(prefix("x|"))
     cache.loading(prefix("x|"))
-    assert cache._residency.loadings == []
+    assert not cache._residency.loadings
 
 
 def test_hundreds_of_joins_install_quickly_and_thousands_are_refused() -> None:

@@ -142,7 +142,7 @@ def test_a_load_that_fails_installs_nothing() -> None:
         fail()
     assert cache.stats()["keys"] == 0
     assert cache.freshen(BOB) == [BOB]
-    assert cache._residency.loadings == []
+    assert not cache._residency.loadings
     assert database.scan(BOB) == [("p|bob|1", "old"), ("p|bob|2", "old")]
 
 

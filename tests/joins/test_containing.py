@@ -1,6 +1,7 @@
 """Slot sets and containing ranges against all keys made of a few short values."""
 
 import random
+import time
 from itertools import pairwise, product
 
 import pytest
@@ -176,6 +177,9 @@ F = Pattern.parse("t|<user>|<time:3>")
         (T, prefix("t|ann|100|"), None),
         (F, prefix("t|ann|100"), {"user": "ann", "time": "100"}),
         (F, prefix("t|ann|10"), {"user": "ann"}),
+        (F, prefix("t|ann|1000"), None),
+        (Pattern.parse("t|<a>|<a>|<b>"), prefix("t|x|x|"), {"a": "x"}),
+        (Pattern.parse("t|<a>|<a>|<b>"), prefix("t|x|y|"), None),
     ],
 )
 def test_slots_of_range(pattern, keys, slots):
@@ -196,6 +200,9 @@ BY_HAND = [
         [("p|b|1", "p|b|2")],
     ),
     ("t|<u>|<n:3>|<p>", "s|<u>|<p>", {"u": "a"}, ("t|a|1", "t|a|2"), [("s|a|", "s|a}")]),
+    # What follows a slot counts, too, as long as it is fixed and the same in both.
+    ("t|<n:2>|<m:2>|<p>", "p|<n>|<m>", {}, ("t|10|20|b", "t|10|33"), [("p|10|20", "p|10|33")]),
+    ("t|<n>|<p>", "p|<n>|<p>", {}, ("t|100|", "t|2|b"), [("p|100|", "p|2|b")]),
     ("t|<u>|<p>", "s|<u>|<p>", {"u": "a", "p": "b"}, ("t|", "t}"), [("s|a|b", "s|a|b\0")]),
     # `t|10|b` lies above `t|100|b`, so a source key below the bounds can give a key within.
     (
@@ -212,3 +219,30 @@ BY_HAND = [
 def test_containing_ranges_by_hand(output, source, slots, keys, expected):
     patterns = _join_patterns(output, source)
     assert containing_ranges(*patterns, slots, KeyRange(*keys)) == expected
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tails_that_are_alike_give_exactly_the_keys_of_the_range(seed):
+    rng = random.Random(seed)
+    tail = rng.choice(("<a>|<b>", "<a>-<a>|<b:2>", "<b:2><a>", "<a>|x", "<a>|<b:1>-"))
+    output, source = _join_patterns(f"t|<u>|{tail}", f"p|{tail}")
+    sample = _sample(list(output.slots), rng, 200)
+    for _ in range(40):
+        row = rng.choice(sample)
+        keys = _random_range(rng, [output.fill(row) for row in sample])
+        ranges = containing_ranges(output, source, {"u": row["u"]}, keys)
+        for other in sample:
+            if other["u"] == row["u"]:
+                inside = any(source.fill(other) in part for part in ranges)
+                assert inside == (output.fill(other) in keys), f"{other} in {keys}"
+
+
+def test_a_long_bound_is_no_burden():
+    """It has a million prefixes, each of them a value the slot may have."""
+    output, source = _join_patterns("t|<u>|<n>|<p>", "p|<p>|<n>")
+    keys = KeyRange("t|ann|" + "1" * 1_000_000, "t|ann|2")
+    start = time.perf_counter()
+    ranges = containing_ranges(output, source, {"u": "ann", "p": "bob"}, keys)
+    assert ranges == [("p|bob|", "p|bob}")]
+    assert slots_of_range(output, keys) == {"u": "ann"}
+    assert time.perf_counter() - start < 1

@@ -67,6 +67,13 @@ WARNED = {
     "t|<a> = count p|<a>|<b>": [],
     "t|<a> = copy p|<a>|<b>": ["ambiguous", "p|<a>|<b>", "add <b> to the output"],
     "t|<b> = check s|<a> copy p|<c>|<a>|<b>": ["ambiguous", "greatest", "add <a>, <c> to"],
+    # Literals that were probably meant otherwise.
+    "t|<a>|{b} = copy p|<a>": ["{b} is literal in t|<a>|{b}; slots are written <b>"],
+    "t|<a> = copy p|<a>|[b]": ["[b] is literal in p|<a>|[b]; slots are written <b>"],
+    "t|$b|<a> = copy p|<a>": ["$b is literal in t|$b|<a>; slots are written <b>"],
+    "t|<a> = copy p|:b|<a>": [":b is literal in p|:b|<a>; slots are written <b>"],
+    "t|k:b|{}|<a>{b} = copy p|<a>:b|$|:1": [],
+    "name:t|<a> = copy p|<a>": ["name: is a part of the table's name", "as in name: t|"],
 }
 
 
