@@ -86,7 +86,7 @@ class CacheJoin:
                 f"ambiguous: several keys of {source.pattern.text} may give one output key, "
                 f"and the greatest of them wins; add {slots} to the output to keep all"
             )
-        return found + [warning for pattern in _patterns(self) for warning in _literals(pattern)]
+        return [*found, *_misread(self)]
 
 
 def _seconds(seconds: float) -> str:
@@ -95,18 +95,19 @@ def _seconds(seconds: float) -> str:
     return text.removesuffix(".0")
 
 
-def _literals(pattern: Pattern) -> Iterator[str]:
-    """A warning for each literal of a pattern that was probably meant otherwise."""
-    name, _, table = table_of(pattern.literal_head).partition(":")
+def _misread(join: CacheJoin) -> Iterator[str]:
+    """A warning for each literal that was probably meant otherwise."""
+    name, _, table = join.table.partition(":")
     if name.isidentifier() and table:
         yield (
-            f"{name}: is a part of the table's name in {pattern.text}; "
+            f"{name}: is a part of the table's name in {join.output.text}; "
             f"if it names the join, write a space after its colon, as in {name}: {table}|"
         )
-    for part in pattern.text.split(BAR):
-        if foreign := _FOREIGN_SLOT.fullmatch(part):
-            slot = foreign[foreign.lastindex or 0]
-            yield f"{part} is literal in {pattern.text}; slots are written <{slot}>"
+    for pattern in _patterns(join):
+        for part in pattern.text.split(BAR):
+            if foreign := _FOREIGN_SLOT.fullmatch(part):
+                slot = foreign[foreign.lastindex or 0]
+                yield f"{part} is literal in {pattern.text}; slots are written <{slot}>"
 
 
 def checked(join: CacheJoin) -> CacheJoin:

@@ -73,6 +73,7 @@ WARNED = {
     "t|$b|<a> = copy p|<a>": ["$b is literal in t|$b|<a>; slots are written <b>"],
     "t|<a> = copy p|:b|<a>": [":b is literal in p|:b|<a>; slots are written <b>"],
     "t|k:b|{}|<a>{b} = copy p|<a>:b|$|:1": [],
+    "t|<a> = copy app:p|<a>": [],
     "name:t|<a> = copy p|<a>": ["name: is a part of the table's name", "as in name: t|"],
 }
 

@@ -128,6 +128,8 @@ MISPLACED = [
     ("t|<user> = snapshot ^-3 copy p|<user>", ["unexpected '-3'", SECONDS]),
     ("t|<user> = snapshot ^3s copy p|<user>", ["unexpected '3s'", SECONDS]),
     ("t|<user> = snapshot^", ["the text ends too early", SECONDS]),
+    ("t|<user> = copy ^check s|<user>", ["unexpected 'check'", "After its operator a source"]),
+    ("^copy p|<user>", ["unexpected 'copy'", "A join starts with its output"]),
     ("t|<user> = copy^", ["ends too early", "After its operator a source has a key"]),
     ("t|<user> = copy ^= p|<user>", ["unexpected '='", "After its operator a source has a key"]),
     ("t|<user> = copy ^; ", ["unexpected ';'", "After its operator a source has a key"]),
