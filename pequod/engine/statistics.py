@@ -9,7 +9,6 @@ from pequod.engine.weights import (
     LARGE_ROW_BYTES,
     SUBTABLE_BYTES,
     TABLE_BYTES,
-    UPDATER_BYTES,
     row_bytes,
     value_bytes,
 )
@@ -26,7 +25,7 @@ def total_bytes(store: Store, catalogue: Catalogue) -> int:
         + TABLE_BYTES * len(store.tables)
         + SUBTABLE_BYTES * len(store.jump)
         + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in store.account.large)
-        + UPDATER_BYTES * sum(store.tables[name].updaters.updaters for name in watched)
+        + sum(store.tables[name].updaters.bytes for name in watched)
         + sum(view.overhead_bytes for view in views)
     )
 

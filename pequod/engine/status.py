@@ -47,6 +47,7 @@ class View:
         # Where several derivations may meet on one key, that key is worked out anew; a key
         # of one aggregate changes by difference; all others are simply written.
         self.folds = len(plans) == 1 and join.aggregates
+        self._fold_bytes = FOLD_BYTES[join.operator] if self.folds else 0
         self.contested = len(plans) > 1 or not (join.aggregates or join.determined)
         for plan in plans:
             plan.view = self
@@ -63,10 +64,10 @@ class View:
 
     def row_bytes(self, key: str) -> int:
         """What a computed row weighs: copied values are shared, folded ones are its own."""
-        return row_bytes(key) + (FOLD_BYTES if self.folds else 0)
+        return row_bytes(key) + self._fold_bytes
 
     def rows_bytes(self, keys: list[str]) -> int:
-        return rows_bytes(keys) + (FOLD_BYTES * len(keys) if self.folds else 0)
+        return rows_bytes(keys) + self._fold_bytes * len(keys)
 
     def account(self, rows: int, size: int) -> None:
         """Count computed rows that came or went."""

@@ -17,8 +17,8 @@ from pequod.engine.weights import (
     LARGE_ROW_BYTES,
     SUBTABLE_BYTES,
     TABLE_BYTES,
-    UPDATER_BYTES,
     row_bytes,
+    shared,
     value_bytes,
 )
 from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
@@ -325,7 +325,7 @@ class Table:
             + TABLE_BYTES
             + SUBTABLE_BYTES * len(self._prefixes)
             + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in large)
-            + UPDATER_BYTES * self.updaters.updaters
+            + self.updaters.bytes
         )
 
     def spans(self, keys: KeyRange) -> Iterator[tuple[list[str], list[Value]]]:
@@ -400,7 +400,7 @@ class Store:
 
     def put(self, table: Table, key: str, value: Value) -> Value | None:
         """Set a base row and give back its old value."""
-        old = table.place(key).rows.put(key, value)
+        old = table.place(key).rows.put(key, shared(value))
         if old is None:
             table.account(1, row_bytes(key) + value_bytes(value))
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from intervaltree import Interval, IntervalTree
 
 from pequod.engine.rangemap import RangeMap
+from pequod.engine.weights import INTERVAL_BYTES, UPDATER_BYTES
 from pequod.keys import KeyRange, Value, point
 
 if TYPE_CHECKING:
@@ -83,6 +84,11 @@ class UpdaterIndex:
 
     def __bool__(self) -> bool:
         return self.updaters > 0
+
+    @property
+    def bytes(self) -> int:
+        """What the updaters weigh."""
+        return UPDATER_BYTES * self.updaters + INTERVAL_BYTES * len(self._tree)
 
     def link(self, keys: KeyRange, tested: tuple[str, ...], context: Context) -> bool:
         """Let changes of `keys` reach the context; False if they do already."""

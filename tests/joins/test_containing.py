@@ -241,8 +241,8 @@ def test_a_long_bound_is_no_burden():
     """It has a million prefixes, each of them a value the slot may have."""
     output, source = _join_patterns("t|<u>|<n>|<p>", "p|<p>|<n>")
     keys = KeyRange("t|ann|" + "1" * 1_000_000, "t|ann|2")
-    start = time.perf_counter()
+    start = time.process_time()
     ranges = containing_ranges(output, source, {"u": "ann", "p": "bob"}, keys)
     assert ranges == [("p|bob|", "p|bob}")]
     assert slots_of_range(output, keys) == {"u": "ann"}
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1

@@ -263,7 +263,7 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_text(what):
     text, error = HOSTILE[what]
-    start = time.perf_counter()
+    start = time.process_time()
     if error is None:
         for join in parse(text)[:100]:
             assert not join.output.matches("t|" + "a|" * 500)
@@ -273,7 +273,7 @@ def test_hostile_text(what):
         assert caught.type is error
         assert len(str(caught.value)) < 1000
         str(caught.value).encode()  # it can be printed and sent
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_hundred_slots():

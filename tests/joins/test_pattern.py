@@ -230,16 +230,16 @@ LONG = [
 @pytest.mark.parametrize(("what", "one", "other"), LONG)
 def test_overlaps_of_long_patterns_are_quick(what, one, other):
     first, second = agreed("t|" + one, "t|" + other)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(20):
         first.overlaps(second)
         second.overlaps(first)
-    assert time.perf_counter() - start < 1, what
+    assert time.process_time() - start < 1, what
 
 
 def test_matching_is_linear():
     [pattern] = agreed("t|" + "<a>-" * 100 + "<b>", "s|<z>")[:1]
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100):
         assert not pattern.matches("t|" + "x-" * 2000 + "|")
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
