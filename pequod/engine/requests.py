@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping
 
-from pequod.errors import BadKey, BadRequest, BadValue
+from pequod.errors import BadKey, BadRequest, BadValue, OversizedKey
 from pequod.keys import END, KeyRange, Pair
 
 MAX_KEY = 4096  # characters
@@ -14,8 +14,10 @@ def check_key(key: object) -> None:
     if key.__class__ is not str:
         raise BadKey(f"a key is text, not {type(key).__name__}")
     assert isinstance(key, str), "checked above"
-    if not key or len(key) > MAX_KEY:
-        raise BadKey(f"a key has 1 to {MAX_KEY} characters, not {len(key)}")
+    if not key:
+        raise BadKey("a key is never empty")
+    if len(key) > MAX_KEY:
+        raise OversizedKey(f"a key has at most {MAX_KEY} characters, not {len(key)}")
     if not key.isascii():
         if key[0] == END:
             raise BadKey("a key may not start with the last character of Unicode")

@@ -1,0 +1,332 @@
+"""The asyncio client. Calls made in one turn of the event loop leave in one write.
+
+One connection serves any number of tasks: a call takes a number, and the reply with that number
+resolves its future. Nothing waits for a timer of its own; one timer looks at the oldest call.
+"""
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pequod.client.address import address_of
+from pequod.client.calls import (
+    FIRST_PAUSE_SECONDS,
+    LAST_PAUSE_SECONDS,
+    MAX_REPLY,
+    PAGE_ROWS,
+    REPEATABLE,
+    Pages,
+    check_reply,
+    failure_of,
+    pairs_of,
+    plain,
+    rows,
+    structure,
+    unreachable,
+)
+from pequod.errors import BadRequest, PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
+from pequod.keys import Pair, Value
+from pequod.wire import BROKEN, packed, packer, reply_unpacker
+
+Result = TypeVar("Result")
+
+_LOOKS = 4  # times that the oldest call is looked at before it is too late
+
+
+class AsyncClient:
+    """A client for asyncio with the methods of `Cache`.
+
+    async with AsyncClient("pequod://localhost:7709") as pq:
+        rows = await pq.scan(*prefix("t|ann|"), limit=20, reverse=True)
+
+    It connects when it is first used, and again when the connection was lost. Calls that only read
+    are then made again by themselves; a write that was on its way raises `Unavailable`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Without a `url`, that of the variable PEQUOD_URL; `timeout` is in seconds."""
+        self._address = address_of(url, token, tls)
+        if not timeout > 0:
+            raise BadRequest(f"timeout is a number of seconds above 0, not {timeout!r}")
+        self._timeout = timeout
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[_Connection] | None = None
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._closed = False
+
+    # The methods of `Cache`.
+
+    async def get(self, key: str) -> Value | None:
+        """The value of a key, or None."""
+        return await self._call("get", (key,), plain)
+
+    async def put(self, key: str, value: Value) -> None:
+        """Set a base row; a key that a join computes is refused."""
+        return await self._call("put", (key, value), plain)
+
+    async def remove(self, key: str) -> bool:
+        """Remove a base row; False if there was none."""
+        return await self._call("remove", (key,), plain)
+
+    async def scan(
+        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+    ) -> list[Pair]:
+        """The rows with `first <= key < last`, in key order or reversed, at most `limit`."""
+        if limit is None and not reverse:
+            return await self._call("scan", (first, last), rows)
+        return await self._call("scan", (first, last, limit, reverse), rows)
+
+    async def count(self, first: str, last: str) -> int:
+        """The number of rows with `first <= key < last`."""
+        return await self._call("count", (first, last), plain)
+
+    async def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
+        """Set many base rows in one step, or, if one of them is refused, none."""
+        return await self._call("put_many", (pairs_of(pairs),), plain)
+
+    async def remove_range(self, first: str, last: str) -> int:
+        """Remove the base rows of a range and say how many there were; computed rows stay."""
+        return await self._call("remove_range", (first, last), plain)
+
+    async def add_join(self, text: str) -> list[dict[str, Any]]:
+        """Install the joins of `text`, all or none; gives the name and warnings of each."""
+        return await self._call("add_join", (text,), structure)
+
+    async def drop_join(self, name: str) -> None:
+        """Take a join and all it computed away."""
+        return await self._call("drop_join", (name,), plain)
+
+    async def joins(self) -> list[dict[str, Any]]:
+        """The installed joins in the order of their installation."""
+        return await self._call("joins", (), structure)
+
+    async def explain(self, first: str, last: str) -> dict[str, Any]:
+        """Which joins make up a range, from which sources, fresh or not, and at what cost."""
+        return await self._call("explain", (first, last), structure)
+
+    async def stats(self) -> dict[str, Any]:
+        """Counts and bytes, in all, per table and per join, and of the server."""
+        return await self._call("stats", (), structure)
+
+    async def iterate(
+        self, first: str, last: str, *, reverse: bool = False, page: int = PAGE_ROWS
+    ) -> AsyncIterator[Pair]:
+        """The rows of a range of any length, asked for page after page."""
+        pages = Pages(first, last, reverse, page)
+        while not pages.done:
+            try:
+                found = await self.scan(*pages.arguments)
+            except TooLarge as error:
+                pages.shrink(error)
+                continue
+            pages.turn(found)
+            for row in found:
+                yield row
+
+    # The connection.
+
+    async def close(self) -> None:
+        """Close the connection; calls that wait fail with `Unavailable`."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _call(
+        self, method: str, args: tuple[Any, ...], read: Callable[[Any], Result]
+    ) -> Result:
+        connection = self._connection
+        end = None
+        while True:
+            if connection is None or not connection.is_open:
+                end = end or asyncio.get_running_loop().time() + self._timeout
+                connection = await self._connect(end)
+            try:
+                return read(await connection.call(method, args))
+            except TimedOut:
+                raise
+            except Unavailable:
+                if method not in REPEATABLE or self._closed:
+                    raise
+
+    async def _connect(self, end: float) -> "_Connection":
+        """An open connection, made by one task for all that wait for it."""
+        loop = asyncio.get_running_loop()
+        while self._connection is None or not self._connection.is_open:
+            if self._closed:
+                raise Unavailable("this client is closed")
+            if self._connecting is None:
+                self._connecting = loop.create_task(self._reach())
+                self._connecting.add_done_callback(self._connected)
+            wait = asyncio.shield(self._connecting)
+            try:
+                await asyncio.wait_for(wait, max(0.0, end - loop.time()))
+            except TimeoutError as error:
+                raise Unavailable(
+                    f"no server answers at {self._address}; is it running?"
+                ) from error
+        return self._connection
+
+    def _connected(self, task: "asyncio.Task[_Connection]") -> None:
+        self._connecting = None
+        if not task.cancelled() and task.exception() is None:
+            self._connection = task.result()
+
+    async def _reach(self) -> "_Connection":
+        """Try until a connection stands, with pauses that grow; a first one must stand at once."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout
+        if self._connection is None or self._connection.has_answered:
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+        else:
+            await self._pause()
+        while True:
+            try:
+                return await self._open()
+            except OSError as error:
+                if self._connection is None or loop.time() > end:
+                    raise unreachable(self._address, error) from error
+            await self._pause()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._pause_seconds * random.uniform(0.5, 1.0))
+        self._pause_seconds = min(2 * self._pause_seconds, LAST_PAUSE_SECONDS)
+
+    async def _open(self) -> "_Connection":
+        host, port, tls, token = self._address
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self._timeout), host, port, ssl=tls
+        )
+        if token is not None:
+            try:
+                await connection.call("auth", (token,))
+            except PequodError:
+                connection.close()
+                raise
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: calls go out in batches, replies find their futures by number."""
+
+    def __init__(self, timeout: float) -> None:
+        self.is_open = False
+        self.has_answered = False
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._pack = packer()
+        self._unpacker = reply_unpacker(MAX_REPLY)
+        self._number = 0
+        self._out: list[bytes] = []
+        self._paused = False
+        self._waiting: dict[int, tuple[asyncio.Future[Any], float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def call(self, method: str, args: tuple[Any, ...]) -> "asyncio.Future[Any]":
+        """The future result of a call, which leaves at the end of this turn of the loop."""
+        if not self.is_open:
+            raise Unavailable("the connection was lost")
+        self._number = number = self._number + 1
+        message = packed(self._pack, (number, method, *args))
+        future = self._loop.create_future()
+        self._waiting[number] = (future, self._loop.time() + self._timeout)
+        if not self._out and not self._paused:
+            self._loop.call_soon(self._flush)
+        self._out.append(message)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
+        return future
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+        self._lose(Unavailable("this client is closed"))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        waiting = self._waiting
+        self.has_answered = True
+        try:
+            self._unpacker.feed(data)
+            for message in self._unpacker:
+                check_reply(message)
+                found = waiting.pop(message[0], None)
+                if found is None or found[0].done():
+                    continue  # pushed, or cancelled meanwhile
+                if message[1] is None:
+                    found[0].set_result(message[2])
+                else:
+                    found[0].set_exception(failure_of(message))
+        except (*BROKEN, ProtocolError) as error:
+            self._lose(ProtocolError(f"the answer is not Pequod's protocol: {error}"))
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(Unavailable(f"the connection was lost: {error or 'the server closed it'}"))
+        self._transport = None
+
+    def _flush(self) -> None:
+        if self._out and not self._paused and self._transport is not None:
+            out, self._out = self._out, []
+            self._transport.write(b"".join(out))
+
+    def _look(self) -> None:
+        """Give up on calls that wait for too long; they are in the order of their calling."""
+        self._timer = None
+        now = self._loop.time()
+        for number, (future, end) in list(self._waiting.items()):
+            if end > now:
+                break
+            del self._waiting[number]
+            if not future.done():
+                future.set_exception(
+                    TimedOut(f"no answer in {self._timeout:g} seconds; a write may have happened")
+                )
+        if self._waiting:
+            self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
+
+    def _lose(self, error: PequodError) -> None:
+        self.is_open = False
+        self._out = []
+        waiting, self._waiting = self._waiting, {}
+        for future, _ in waiting.values():
+            if not future.done():
+                future.set_exception(error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None and isinstance(error, ProtocolError):
+            self._transport.abort()

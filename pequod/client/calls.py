@@ -1,0 +1,83 @@
+"""What both clients say of calls: how results are read, which may be repeated, how pages go on."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pequod.client.address import Address
+from pequod.errors import PequodError, ProtocolError, TooLarge, Unavailable
+from pequod.keys import Pair, Value
+from pequod.wire import error_of, with_lists
+
+MAX_REPLY = 1 << 30  # bytes; the server has limits of its own
+PAGE_ROWS = 1000
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0  # between attempts to connect again
+
+# Calls that change nothing: if the connection is lost, they may be made again.
+REPEATABLE = frozenset({"get", "scan", "count", "explain", "joins", "stats", "auth"})
+
+
+def plain(result: Any) -> Any:
+    """A result that needs no reading."""
+    return result
+
+
+def rows(result: Any) -> list[Pair]:
+    """The rows of a scan; the unpacker has made tuples of them."""
+    return list(result)
+
+
+structure = with_lists
+
+
+def pairs_of(pairs: Iterable[Pair] | Mapping[str, Value]) -> list[Pair]:
+    """Rows to send; a mapping is sent as its pairs."""
+    return list(pairs.items() if isinstance(pairs, Mapping) else pairs)
+
+
+def failure_of(reply: Any) -> PequodError:
+    """The error of a reply that has one."""
+    return error_of(reply[1])
+
+
+def unreachable(address: Address, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"cannot reach {address}: {error.strerror or error}; "
+        "is the server running? start one with `pequod serve`"
+    )
+
+
+def check_reply(message: Any) -> None:
+    """Raise if a message from the server is no reply."""
+    if message.__class__ is not tuple or len(message) != 3 or message[0].__class__ is not int:
+        raise ProtocolError(f"the server sent no reply: {message!r:.100}; is it a Pequod server?")
+
+
+class Pages:
+    """Where a reader of a long range is: the rest of the range, and the size of a page."""
+
+    def __init__(self, first: str, last: str, reverse: bool, page: int) -> None:
+        self.first = first
+        self.last = last
+        self.reverse = reverse
+        self.page = page
+        self.done = not first < last
+
+    @property
+    def arguments(self) -> tuple[str, str, int, bool]:
+        """What to ask `scan` for."""
+        return self.first, self.last, self.page, self.reverse
+
+    def turn(self, found: list[Pair]) -> None:
+        """Go on after the rows that were found."""
+        if len(found) < self.page:
+            self.done = True
+        elif self.reverse:
+            self.last = found[-1][0]
+        else:
+            self.first = found[-1][0] + "\0"
+
+    def shrink(self, error: TooLarge) -> None:
+        """Ask for less at a time; a single row that is too large is an error."""
+        if self.page == 1:
+            raise error
+        self.page = max(1, self.page // 4)

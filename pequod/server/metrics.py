@@ -1,0 +1,78 @@
+"""The answer of `/metrics`: what `stats` counts, as Prometheus reads it.
+
+Labels are tables, joins, methods and codes of errors, never keys: there may be millions.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+Sample = tuple[Mapping[str, str], float]
+
+_TABLE_COUNTERS = {
+    "hits": "reads that had nothing to compute",
+    "evictions": "ranges taken out because there was no room",
+}
+_JOIN_COUNTERS = {
+    "computes": "ranges computed",
+    "updater_runs": "updates carried to computed rows",
+    "invalidations": "ranges taken away because they would be wrong",
+    "evictions": "ranges taken out because there was no room",
+    "skipped_values": "values that an aggregate could not read",
+}
+
+
+def exposition(stats: Mapping[str, Any]) -> str:
+    """The statistics in the text format of Prometheus."""
+    return "".join(line + "\n" for line in _lines(stats))
+
+
+def _lines(stats: Mapping[str, Any]) -> Iterator[str]:
+    server, tables, joins = stats["server"], stats["tables"], stats["joins"]
+    yield from _metric(
+        "up_seconds", "gauge", "time since the start", [({}, server["uptime_seconds"])]
+    )
+    yield from _metric("connections", "gauge", "open connections", [({}, server["connections"])])
+    yield from _metric(
+        "calls_total",
+        "counter",
+        "calls answered with a result",
+        (({"method": name}, number) for name, number in sorted(server["calls"].items())),
+    )
+    yield from _metric(
+        "errors_total",
+        "counter",
+        "calls answered with an error",
+        (({"code": code}, number) for code, number in sorted(server["errors"].items())),
+    )
+    for name, gauge in (("collections_total", "counter"), ("pause_seconds_max", "gauge")):
+        yield from _metric(
+            f"gc_{name}", gauge, "of the garbage collector", [({}, server[f"gc_{name}"])]
+        )
+    if stats["memory_limit"] is not None:
+        yield from _metric(
+            "memory_limit_bytes", "gauge", "evict beyond this", [({}, stats["memory_limit"])]
+        )
+    yield from _metric("keys", "gauge", "rows", _samples("table", tables, "keys"))
+    yield from _metric(
+        "memory_bytes", "gauge", "memory of a table", _samples("table", tables, "bytes")
+    )
+    for name, said in _TABLE_COUNTERS.items():
+        yield from _metric(f"table_{name}_total", "counter", said, _samples("table", tables, name))
+    for name, said in _JOIN_COUNTERS.items():
+        yield from _metric(f"join_{name}_total", "counter", said, _samples("join", joins, name))
+
+
+def _samples(label: str, things: Mapping[str, Any], field: str) -> Iterator[Sample]:
+    return (({label: name}, thing[field]) for name, thing in things.items())
+
+
+def _metric(name: str, kind: str, said: str, samples: Iterable[Sample]) -> Iterator[str]:
+    yield f"# HELP pequod_{name} {said}"
+    yield f"# TYPE pequod_{name} {kind}"
+    for labels, value in samples:
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        yield f"pequod_{name}{{{shown}}} {value}" if shown else f"pequod_{name} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,148 @@
+"""A server: one event loop around one cache, and one port for msgpack and HTTP."""
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pequod.config import ServerConfig
+from pequod.engine.cache import Cache
+from pequod.errors import BadRequest, PequodError
+from pequod.server.access import ADMIN, Access, Principal, hash_of, read_tokens
+from pequod.server.binary import BinaryConnection
+from pequod.server.garbage import Collector
+from pequod.server.http import Http
+from pequod.server.service import Service
+from pequod.server.tcp import Doorman, Port
+
+log = logging.getLogger("pequod.server")
+
+BACKLOG = 4096
+
+
+class Server:
+    """A cache that listens.
+
+    async with Server(ServerConfig(port=0)) as server:
+        print(server.url)
+    """
+
+    def __init__(self, config: ServerConfig | None = None) -> None:
+        """Reads all files that the configuration names; raises if something is wrong with them."""
+        self._config = config or ServerConfig()
+        self.cache = Cache(memory_limit=self._config.memory_limit, subtables=self._config.subtables)
+        self._access = _access(self._config)
+        self._tls = _tls(self._config)
+        for path in self._config.joins:
+            _install(self.cache, path)
+        self._collector = Collector()
+        self.service = Service(self.cache, self._config, self._collector.stats)
+        self._port: Port | None = None
+        self._http: Http | None = None
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        assert self._listener is not None, "the server is not started"
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        scheme = "pequods" if self._tls else "pequod"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen."""
+        port = Port(self.service, self._access, self._config)
+        http = Http(port)
+        await http.start()
+        port.binary, port.http = BinaryConnection, http.connection
+        try:
+            self._listener = await port.loop.create_server(
+                lambda: Doorman(port),
+                self._config.host,
+                self._config.port,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._config.request_seconds if self._tls else None,
+                backlog=BACKLOG,
+            )
+        except OSError as error:
+            await http.stop()
+            raise BadRequest(
+                f"cannot listen on {self._config.host}:{self._config.port}: "
+                f"{error.strerror or error}; choose another with --host and --port"
+            ) from error
+        self._port, self._http = port, http
+        self._collector.start()
+
+    async def stop(self) -> None:
+        """Take no more connections, let the answers on their way out, and close the rest."""
+        port, http, listener = self._port, self._http, self._listener
+        if port is None or http is None or listener is None:
+            return
+        self._port = None
+        port.draining = True
+        listener.close()
+        for session in list(port.open):
+            session.drain()
+        end = port.loop.time() + self._config.drain_seconds
+        while port.open and port.loop.time() < end:
+            await asyncio.sleep(0.01)
+        for session in list(port.open):
+            session.close("the server stops")
+        port.stop()
+        await http.stop()
+        self._collector.stop()
+
+
+def _access(config: ServerConfig) -> Access:
+    principals: dict[str, Principal] = {}
+    if config.tokens is not None:
+        try:
+            principals = read_tokens(_text(config.tokens, "tokens"))
+        except BadRequest as error:
+            raise BadRequest(f"tokens: {config.tokens}: {error}") from error
+    if config.token is not None:
+        principals[hash_of(config.token)] = Principal("token", ADMIN)
+    return Access(principals)
+
+
+def _tls(config: ServerConfig) -> ssl.SSLContext | None:
+    if config.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise BadRequest(f"tls_cert: {config.tls_cert} cannot be used: {error}") from error
+    return context
+
+
+def _install(cache: Cache, path: str) -> None:
+    try:
+        joins = cache.add_join(_text(path, "joins"))
+    except PequodError as error:
+        raise BadRequest(f"joins: {path}: {error}") from error
+    for join in joins:
+        for warning in join["warnings"]:
+            log.warning("join %s: %s", join["name"], warning)
+
+
+def _text(path: str, setting: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadRequest(f"{setting}: cannot read {path}: {reason}") from error

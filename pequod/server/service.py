@@ -1,0 +1,227 @@
+"""The methods of a cache as callers from outside may use them: with limits, roles and prefixes.
+
+`methods_for` gives a caller a table of just the functions it may call, so that a request costs
+one lookup and no checks of who is asking.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import signature
+from typing import Any
+
+from pequod.config import ServerConfig
+from pequod.engine.cache import Cache
+from pequod.engine.requests import checked_pairs, checked_range
+from pequod.errors import BadRequest, BadValue, Forbidden, OversizedKey, TooLarge, UnknownMethod
+from pequod.joins.parser import parse
+from pequod.keys import EVERYTHING, KeyRange, Pair, Value, prefix
+from pequod.server.access import ADMIN, READ, WRITE, Principal
+
+Method = Callable[..., Any]
+Methods = Mapping[str, Method]
+
+ROLE_FOR = {
+    "get": READ,
+    "scan": READ,
+    "count": READ,
+    "explain": READ,
+    "joins": READ,
+    "stats": READ,
+    "put": WRITE,
+    "put_many": WRITE,
+    "remove": WRITE,
+    "remove_range": WRITE,
+    "add_join": ADMIN,
+    "drop_join": ADMIN,
+}
+
+_FEW_ROWS = 64  # so few rows are not weighed before they are packed: each has its own limit
+
+
+class Service:
+    """One cache, and what may be asked of it."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        config: ServerConfig,
+        more_stats: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        self._cache = cache
+        self._more_stats = more_stats
+        self._config = config
+        self._max_rows = config.max_rows
+        self._started = time.monotonic()
+        self._tables: dict[Principal, Methods] = {}
+        self.calls: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.connections = 0
+        self._methods: dict[str, Method] = {
+            "get": cache.get,
+            "scan": self.scan,
+            "count": cache.count,
+            "explain": cache.explain,
+            "joins": cache.joins,
+            "stats": self.stats,
+            "put": self.put,
+            "put_many": self.put_many,
+            "remove": cache.remove,
+            "remove_range": cache.remove_range,
+            "add_join": self.add_join,
+            "drop_join": cache.drop_join,
+        }
+        assert self._methods.keys() == ROLE_FOR.keys(), "a method without a role"
+
+    # Who may call what.
+
+    def methods_for(self, principal: Principal) -> Methods:
+        """The functions this caller may call, by name."""
+        if principal not in self._tables:
+            self._tables[principal] = dict(self._table(principal))
+        return self._tables[principal]
+
+    def _table(self, principal: Principal) -> Iterator[tuple[str, Method]]:
+        for name, method in self._methods.items():
+            if not principal.has_role(ROLE_FOR[name]):
+                yield name, _refusal(name, principal)
+            elif principal.is_confined:
+                yield name, self._confined(name, method, principal)
+            else:
+                yield name, method
+
+    def _confined(self, name: str, method: Method, principal: Principal) -> Method:
+        reach = getattr(self, f"_reach_of_{name}", _reach_of_everything)
+
+        def confined(*args: Any) -> Any:
+            check_arguments(name, method, args)
+            principal.check_reach(name, reach(*args))
+            return method(*args)
+
+        return confined
+
+    def _reach_of_get(self, key: str) -> list[KeyRange]:
+        return [checked_range(key, key)]
+
+    _reach_of_remove = _reach_of_get
+
+    def _reach_of_scan(self, first: str, last: str, *_: Any) -> list[KeyRange]:
+        return [checked_range(first, last)]
+
+    _reach_of_count = _reach_of_remove_range = _reach_of_scan
+
+    def _reach_of_put(self, key: str, value: Value) -> list[KeyRange]:
+        return self._reach_of_get(key)
+
+    def _reach_of_put_many(self, pairs: Any) -> Iterator[KeyRange]:
+        return (KeyRange(key, key) for key, _ in checked_pairs(pairs))
+
+    def _reach_of_add_join(self, text: str) -> Iterator[KeyRange]:
+        """What the joins read and write: whoever installs them makes the one of the other."""
+        for join in parse(text):
+            yield prefix(join.output.literal_head)
+            for source in join.sources:
+                yield prefix(source.pattern.literal_head)
+
+    def _reach_of_drop_join(self, name: str) -> Iterator[KeyRange]:
+        for join in self._cache.joins():
+            if join["name"] == name:
+                yield from self._reach_of_add_join(join["text"])
+
+    # Methods with limits of their own.
+
+    def scan(
+        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+    ) -> list[Pair]:
+        max_rows = self._max_rows
+        if limit is None or (limit.__class__ is int and limit > max_rows):
+            limit = max_rows + 1
+        rows = self._cache.scan(first, last, limit, reverse)
+        if len(rows) > _FEW_ROWS:
+            self._check_size(rows)
+        return rows
+
+    def _check_size(self, rows: list[Pair]) -> None:
+        if len(rows) > self._max_rows:
+            raise TooLarge(
+                f"more than {self._max_rows} rows (max_rows); "
+                "ask for page after page, with iterate(first, last) or a limit"
+            )
+        most = self._config.max_reply
+        size = 0
+        for key, value in rows:
+            size += len(key) + len(value)
+            if size > most:
+                raise too_large(most)
+
+    def put(self, key: str, value: Value) -> None:
+        if len(value) > self._config.max_value or len(key) > self._config.max_key:
+            self._check_pair(key, value)
+        self._cache.put(key, value)
+
+    def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
+        rows = checked_pairs(pairs)
+        for key, value in rows:
+            self._check_pair(key, value)
+        self._cache.put_many(rows)
+
+    def _check_pair(self, key: str, value: Value) -> None:
+        if len(key) > self._config.max_key:
+            raise OversizedKey(
+                f"a key of {len(key)} characters; at most {self._config.max_key} fit (max_key)"
+            )
+        if len(value) > self._config.max_value:
+            raise BadValue(
+                f"a value of {len(value)} characters; at most {self._config.max_value} fit "
+                "(max_value)"
+            )
+
+    def add_join(self, text: str) -> list[dict[str, Any]]:
+        if isinstance(text, str) and len(text) > self._config.max_join:
+            raise TooLarge(f"join text over {self._config.max_join} bytes (max_join)")
+        return self._cache.add_join(text)
+
+    def stats(self) -> dict[str, Any]:
+        """The cache's own, and those of the server around it."""
+        server = {
+            "connections": self.connections,
+            "calls": dict(self.calls),
+            "errors": dict(self.errors),
+            "uptime_seconds": time.monotonic() - self._started,
+            **self._more_stats(),
+        }
+        return self._cache.stats() | {"server": server}
+
+
+def check_arguments(name: str, method: Method, args: tuple[Any, ...]) -> None:
+    """Raise `BadRequest` if the method does not take so many arguments."""
+    try:
+        signature(method).bind(*args)
+    except TypeError as error:
+        takes = ", ".join(map(str, signature(method).parameters.values()))
+        raise BadRequest(f"{name}: {error}; it is {name}({takes})") from error
+
+
+def unknown_method(name: object) -> UnknownMethod:
+    return UnknownMethod(f"there is no method {name!r:.40}; there are {', '.join(ROLE_FOR)}")
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(
+        f"an answer over {limit} bytes (max_reply); "
+        "ask for page after page, with iterate(first, last) or a limit"
+    )
+
+
+def _refusal(name: str, principal: Principal) -> Method:
+    def refuse(*_: Any) -> None:
+        raise Forbidden(
+            f"{name} needs the role {ROLE_FOR[name]}; token {principal.name} has {principal.role}"
+        )
+
+    return refuse
+
+
+def _reach_of_everything(*_: Any) -> list[KeyRange]:
+    """What tells of the whole cache, or of sources anywhere."""
+    return [EVERYTHING]
