@@ -15,7 +15,7 @@ from tests.oracle import parse
 Step = tuple[Any, ...]  # the name of a method of Runner in scenarios.py, and its arguments
 
 # Few and alike: keys collide, are prefixes of each other, and sort on both sides of the bar.
-TEXTS = ("1", "10", "100", "a", "ab", "é", "\U0001f40b", "{", "}", "~")
+TEXTS = ("1", "10", "100", "a", "ab", "é", "\U0001f40b", "{", "}", "~", END)
 FIXED_WIDTH_CHARACTERS = "11aé|~"
 VALUES: tuple[Value, ...] = (
     "1",

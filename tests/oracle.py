@@ -9,9 +9,10 @@ them is not repeated in the other.
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -132,6 +133,12 @@ def between(pairs: Sequence[Pair], first: str, last: str) -> list[Pair]:
     return list(pairs[bisect_left(pairs, (first,)) : bisect_left(pairs, (last,))])
 
 
+def _starting_with(pairs: Sequence[Pair], prefix: str) -> Iterator[Pair]:
+    """The sorted `pairs` whose keys start so; any character may follow, the last one too."""
+    rest = islice(pairs, bisect_left(pairs, (prefix,)), None)
+    return takewhile(lambda pair: pair[0].startswith(prefix), rest)
+
+
 def expected_rows(joins: Sequence[str], base: Mapping[str, Value]) -> list[Pair]:
     """All base rows and all computed rows, in key order.
 
@@ -164,9 +171,7 @@ def _outputs_of_all(joins: Sequence[Join], rows: list[Pair]) -> dict[str, Value]
     """One row for each output key: where joins compete, the greatest value-source key wins."""
     winners: dict[str, Pair] = {}
     for join in joins:
-        source_rows = tuple(
-            tuple(between(rows, source.prefix, source.prefix + END)) for source in join.sources
-        )
+        source_rows = tuple(tuple(_starting_with(rows, source.prefix)) for source in join.sources)
         for output_key, (value_key, value) in _outputs(join, source_rows).items():
             # Not >=: of equal keys the one of the join installed first stays.
             if output_key not in winners or value_key > winners[output_key][0]:

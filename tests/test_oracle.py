@@ -25,6 +25,13 @@ SCENARIOS = json.loads(Path(__file__).with_name("conformance.json").read_text("u
 TIMELINE = "t|<user>|<time>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>"
 
 
+def test_slots_may_start_with_the_last_character() -> None:
+    base = {"p|\U0010ffff|1": "last"}
+    assert expected_pairs(["o|<a> = copy p|<a>|<n>"], base, "o|", "o}") == [
+        ("o|\U0010ffff", "last")
+    ]
+
+
 class OracleCache:
     """A cache that asks the oracle at every read, and remembers what a snapshot join may keep."""
 
