@@ -174,6 +174,8 @@ class Execution:
         for derivation in derivations:
             if FOLDS[plan.join.operator]().add(derivation[2]):
                 groups.setdefault(derivation[0], []).append(derivation)
+            else:
+                plan.counters.skipped += 1
         rows: list[Derivation] = []
         for output_key, group in groups.items():
             result = self.fold(plan, group)[output_key].result()

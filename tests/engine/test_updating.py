@@ -199,3 +199,17 @@ def test_skipped_values_are_counted() -> None:
     world.put("v|1|3", b"2")
     assert world.cache.stats()["joins"]["o#1"]["skipped_values"] == 2
     world.scan("o|", "o}")
+
+
+@pytest.mark.parametrize(
+    "joins",
+    [
+        ("o|<p> = pull sum v|<p>|<n>",),
+        ("o|<p> = snapshot 1 avg v|<p>|<n>",),
+        ("o|<p> = sum v|<p>|<n>", "o|<p> = copy w|<p>"),
+    ],
+)
+def test_skipped_values_are_counted_whatever_the_maintenance(joins: tuple[str, ...]) -> None:
+    world = World(*joins, base={"v|1|1": "1", "v|1|2": "no number", "v|2|1": b"1"})
+    assert world.scan("o|", "o}") == [("o|1", "1")]
+    assert world.cache.stats()["joins"]["o#1"]["skipped_values"] == 2
