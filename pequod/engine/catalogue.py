@@ -1,6 +1,7 @@
 """The installed joins: what may be installed beside what, and which joins form a view."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 
 from pequod.engine.plan import Plan
 from pequod.engine.status import View
@@ -59,15 +60,17 @@ class Catalogue:
                 named.append((twin, False))
                 continue
             name = join.name or _free_name(join.table, plans)
+            join = replace(join, name=name)
             if name in plans and name not in self.plans:
-                raise JoinError(f"two joins of this text are named {name}; rename one of them")
+                said = f"the join of line {plans[name].join.line} has the same name; rename one"
+                raise _error(join, said)
             if name in plans:
-                raise JoinError(
+                raise _error(
+                    join,
                     f"another join is named {name}: {plans[name].join.text} "
-                    f"drop it first with drop_join({name!r}), or choose another name"
+                    f"drop it first with drop_join({name!r}), or choose another name",
                 )
             self._installs += 1
-            join = CacheJoin(name, join.output, join.sources, join.maintenance, join.seconds)
             plans[name] = Plan(join, self._installs)
             twins[_meaning(join)] = name
             named.append((name, True))
@@ -138,39 +141,47 @@ class Catalogue:
             if any(plan.join.maintenance == PUSH for plan in reader):
                 for source in sources:
                     if _pulls(source):
-                        raise JoinError(
+                        raise self._blamed(
+                            [reader, source],
                             f"push join {_names(reader)} reads pull join {_names(source)}, whose "
-                            "rows are never stored; make it `pull` or `snapshot` too"
+                            "rows are never stored; make it `pull` or `snapshot` too",
                         )
         ranks: dict[Node, int] = {}
-        path: list[Node] = []
-
-        def rank(node: Node) -> int:
-            if node in path:
-                cycle = " -> ".join(_names(one) for one in [*path[path.index(node) :], node])
-                raise JoinError(
-                    f"recursion: {cycle}; a join may not read what it writes, directly or "
-                    "through others; write into another table"
-                )
-            if node not in ranks:
-                path.append(node)
-                if len(path) <= MAX_DEPTH:
-                    below = max((rank(source) for source in feeds[node]), default=0)
-                    ranks[node] = 1 + below + max(len(plan.join.sources) for plan in node)
-                if ranks.get(node, MAX_DEPTH + 1) > MAX_DEPTH:
-                    raise JoinError(
-                        f"{_names(node)} is part of joins over joins that have, one above the "
-                        f"other, more than {MAX_DEPTH} joins and sources; let it read earlier ones"
-                    )
-                path.pop()
-            return ranks[node]
-
         for node in nodes:
-            rank(node)
+            self._rank(node, feeds, ranks, [])
         for node, value in ranks.items():
             for plan in node:
                 plan.rank = value
         return nodes
+
+    def _rank(
+        self, node: Node, feeds: dict[Node, list[Node]], ranks: dict[Node, int], path: list[Node]
+    ) -> int:
+        """How many joins and sources lie below a node; `path` are the readers above it."""
+        if node in path:
+            cycle = path[path.index(node) :]
+            raise self._blamed(
+                cycle,
+                f"recursion: {' -> '.join(map(_names, [*cycle, node]))}; a join may not read what "
+                "it writes, directly or through others; write into another table",
+            )
+        if node not in ranks:
+            path = [*path, node]
+            if len(path) <= MAX_DEPTH:
+                below = [self._rank(source, feeds, ranks, path) for source in feeds[node]]
+                ranks[node] = 1 + max(below, default=0) + max(len(p.join.sources) for p in node)
+            if ranks.get(node, MAX_DEPTH + 1) > MAX_DEPTH:
+                raise self._blamed(
+                    [*path, *_all_below(node, feeds)],
+                    f"{_names(node)} is part of joins over joins that have, one above the "
+                    f"other, more than {MAX_DEPTH} joins and sources; let it read earlier ones",
+                )
+        return ranks[node]
+
+    def _blamed(self, nodes: Iterable[Node], said: str) -> JoinError:
+        """An error of the first new join among these: without it they were installed before."""
+        plans = (plan for node in nodes for plan in node)
+        return _error(next(one.join for one in plans if one.join.name not in self.plans), said)
 
     def _check_base_keys(self, plan: Plan) -> None:
         """A join must not write where base data is."""
@@ -181,10 +192,26 @@ class Catalogue:
             if join.output.matches(key) and self.writer(key, join.table) is None
         ]
         if found:
-            raise JoinError(
-                f"join {join.name} would write over base data: {len(found)} keys match "
-                f"{join.output.text}, {min(found)!r} for one; remove them or write elsewhere"
+            raise _error(
+                join,
+                f"it would write over base data: {len(found)} keys match "
+                f"{join.output.text}, {min(found)!r} for one; remove them or write elsewhere",
             )
+
+
+def _error(join: CacheJoin, said: str) -> JoinError:
+    return JoinError(f"line {join.line}, join {join.name}: {said}")
+
+
+def _all_below(node: Node, feeds: dict[Node, list[Node]]) -> Iterator[Node]:
+    """What a node reads, directly or through others."""
+    seen, rest = {node}, [node]
+    while rest:
+        for source in feeds[rest.pop()]:
+            if source not in seen:
+                seen.add(source)
+                rest.append(source)
+                yield source
 
 
 def _meaning(join: CacheJoin) -> Hashable:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain
@@ -43,6 +43,7 @@ class CacheJoin:
     sources: tuple[Source, ...]
     maintenance: str = PUSH
     seconds: float = 0.0
+    line: int = field(default=1, compare=False)  # of the text it came from
 
     @property
     def text(self) -> str:

@@ -31,6 +31,7 @@ _THEN_EQUAL = re.compile(r"(?:\s|//[^\n]*+)*+=")
 _OPEN_SLOT = re.compile(r"<[^<>|]*\Z")
 _FOREIGN_SLOT = re.compile(r"\{\w+\}|\[\w+\]|\$\w+|:[^\W\d]\w*")
 
+_BYTE_ORDER_MARK = "\ufeff"  # some editors start a file with it, and show nothing
 _SLOTS = "Slots are written <user> or <time:10>"
 _EXAMPLE = "as in t|<user> = copy p|<user>"
 
@@ -49,6 +50,7 @@ def parse(text: str) -> list[CacheJoin]:
         raise BadRequest(f"a join is text, not {type(text).__name__}")
     if len(text) > MAX_TEXT or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
         raise JoinError(f"join text over {MAX_TEXT // 1024} KB; install it in several parts")
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     _check_unicode(text)
     try:
         tree = _PARSER.parse(text)
@@ -87,12 +89,12 @@ def _join(text: str, node: Tree[Token]) -> CacheJoin:
             lazy = hurry[0] == "lazy" if hurry else operator == CHECK
             sources.append(Source(str(operator), _pattern(text, key), lazy))
     assert output is not None, "the grammar gives every join an output"
-    join = CacheJoin(name, output, tuple(sources), maintenance, seconds)
+    join = CacheJoin(name, output, tuple(sources), maintenance, seconds, node.meta.line)
     try:
         return checked(join)
     except JoinError as error:
         called = f"join {clipped(name)}" if name else f"join on {clipped(output.text)}"
-        said = f"line {node.meta.line}, {called}: {error}"
+        said = f"line {join.line}, {called}: {error}"
         raise JoinError(said + _foreign_slot(join)) from error
 
 

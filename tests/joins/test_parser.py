@@ -35,6 +35,7 @@ READ = {
     "t|<a> = snapshot .5 copy p|<a>": ["t|<a> = snapshot 0.5 copy p|<a>;"],
     "t|<a> = eager copy p|<a> lazy check s|<a>": ["t|<a> = copy p|<a> check s|<a>;"],
     "t|<a> = lazy copy p|<a> eager check s|<a>": ["t|<a> = lazy copy p|<a> eager check s|<a>;"],
+    "\ufefft|<a> = copy p|<a>": ["t|<a> = copy p|<a>;"],
     "total| = count p|<a>": ["total| = count p|<a>;"],
     "copy|<a> = copy copyright|<a> check check|<a>": [
         "copy|<a> = copy copyright|<a> check check|<a>;"
