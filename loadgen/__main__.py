@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
-from loadgen.report import STDOUT, progress, table, write_json
+from loadgen.report import STDOUT, Findings, progress, table, write_json
+from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 
 EXAMPLES = """\
 examples:
@@ -15,6 +16,7 @@ examples:
   python -m loadgen engine --quick               the same in seconds, at sizes too small to judge
   python -m loadgen engine --json engine.json    the table, and all measurements in a file
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
+  python -m loadgen rpc                          the server and its clients, beside Redis
 """
 
 
@@ -54,6 +56,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     engine.set_defaults(run=run_engine)
+    rpc = benchmarks.add_parser(
+        "rpc",
+        parents=[shared],
+        help="a server and its clients, against Redis and redis-py",
+        description="Server CPU, throughput and latency over the network, against Redis.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    rpc.set_defaults(run=run_rpc)
     return top
 
 
@@ -66,10 +77,17 @@ def json_target(text: str) -> str:
 
 
 def run_engine(options: argparse.Namespace) -> None:
-    findings = measure_engine(QUICK if options.quick else Plan(), options.seed)
+    _report("engine", measure_engine(QUICK if options.quick else Plan(), options.seed), options)
+
+
+def run_rpc(options: argparse.Namespace) -> None:
+    _report("rpc", measure_rpc(QUICK_LOAD if options.quick else Load()), options)
+
+
+def _report(benchmark: str, findings: Findings, options: argparse.Namespace) -> None:
     progress("done")
     if options.json is not None:
-        write_json("engine", findings, options.json)
+        write_json(benchmark, findings, options.json)
     print(table(findings.ratios), file=sys.stderr if options.json == STDOUT else sys.stdout)
 
 

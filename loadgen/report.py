@@ -20,15 +20,18 @@ STDOUT = "-"
 
 @dataclass(frozen=True)
 class Ratio:
-    """A measured number, the most it may be, and in words what it was made of."""
+    """A measured number, the most or the least it may be, and in words what it was made of."""
 
     name: str
     value: float
     limit: float
     basis: str
+    at_least: bool = False
 
     @property
     def verdict(self) -> str:
+        if self.at_least:
+            return "ok" if self.value >= self.limit else "under"
         return "ok" if self.value <= self.limit else "over"
 
 
@@ -91,11 +94,12 @@ def table(ratios: Iterable[Ratio]) -> str:
     """
     lines = [("ratio", "measured", "limit", "", "")]
     for ratio in ratios:
-        line = (ratio.name, f"{ratio.value:.2f}", f"{ratio.limit:g}", ratio.verdict, ratio.basis)
+        limit = f"{'>' if ratio.at_least else ''}{ratio.limit:g}"
+        line = (ratio.name, f"{ratio.value:.2f}", limit, ratio.verdict, ratio.basis)
         lines.append(line)
     width = max(len(line[0]) for line in lines)
     return "\n".join(
-        f"{name:{width}}  {value:>8}  {limit:>5}  {verdict:4}  {basis}".rstrip()
+        f"{name:{width}}  {value:>8}  {limit:>5}  {verdict:5} {basis}".rstrip()
         for name, value, limit, verdict, basis in lines
     )
 

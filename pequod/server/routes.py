@@ -7,8 +7,9 @@ import asyncio
 import base64
 import binascii
 import json
+import sys
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -26,8 +27,9 @@ from pequod.errors import (
     UnknownMethod,
 )
 from pequod.keys import prefix
-from pequod.server import metrics, pages
+from pequod.server.metrics import exposition
 from pequod.server.openapi import document
+from pequod.server.pages import HOME
 from pequod.server.service import Methods, check_arguments, too_large, unknown_method
 from pequod.server.tcp import Port
 from pequod.wire import BROKEN, error_map, packer, unpack_request
@@ -35,10 +37,7 @@ from pequod.wire import BROKEN, error_map, packer, unpack_request
 JSON, MSGPACK = "application/json", "application/msgpack"
 MAX_BATCH = 10_000  # calls
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-SERVICE = web.AppKey("port", Port)
-METHODS: web.RequestKey[Methods] = web.RequestKey("methods", object)  # type: ignore[arg-type]
+Handler = Callable[[web.BaseRequest, Methods], Awaitable[web.StreamResponse]]
 
 
 class NoSuchKey(PequodError):
@@ -53,12 +52,30 @@ class UnsupportedType(BadRequest):
     code = "unsupported_type"
 
 
+class NoSuchRoute(PequodError):
+    """A path that leads nowhere."""
+
+    code = "no_such_route"
+
+
+class WrongVerb(BadRequest):
+    """A path that does not take this verb."""
+
+    code = "wrong_verb"
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
 _STATUS: tuple[tuple[type[PequodError], int], ...] = (
     (TooLarge, 413),
     (ComputedKey, 409),
     (UnknownMethod, 404),
     (UnknownJoin, 404),
     (NoSuchKey, 404),
+    (NoSuchRoute, 404),
+    (WrongVerb, 405),
     (UnsupportedType, 415),
     (TimedOut, 408),
     (MissingData, 503),
@@ -67,7 +84,11 @@ _STATUS: tuple[tuple[type[PequodError], int], ...] = (
     (ServerFault, 500),
     (PequodError, 400),
 )
-_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+_HEADERS_OF = {kind: {**_HEADERS, "Content-Type": kind} for kind in (JSON, MSGPACK)}
 _PAGE_HEADERS = {
     **_HEADERS,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -75,169 +96,177 @@ _PAGE_HEADERS = {
 }
 
 
-def routes() -> list[web.RouteDef]:
-    return [
-        web.get("/", home),
-        web.get("/healthz", health),
-        web.get("/livez", health),
-        web.get("/readyz", ready),
-        web.get("/metrics", prometheus),
-        web.get("/openapi.json", openapi),
-        web.get("/v1/get", get),
-        web.get("/v1/scan", scan),
-        web.get("/v1/count", count),
-        web.get("/v1/explain", explain),
-        web.get("/v1/joins", joins),
-        web.get("/v1/stats", stats),
-        web.post("/rpc", rpc),
-    ]
+class Route(NamedTuple):
+    """What answers a path; an open one needs no token."""
+
+    verb: str
+    handler: Handler
+    is_open: bool = False
 
 
-# Reads for people.
+class Routes:
+    """All paths of a server."""
 
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._paths = {
+            "/": Route("GET", self.home),
+            "/healthz": Route("GET", self.health, is_open=True),
+            "/livez": Route("GET", self.health, is_open=True),
+            "/readyz": Route("GET", self.ready, is_open=True),
+            "/metrics": Route("GET", self.metrics),
+            "/openapi.json": Route("GET", self.openapi),
+            "/v1/get": Route("GET", self.get),
+            "/v1/scan": Route("GET", self.scan),
+            "/v1/count": Route("GET", self.count),
+            "/v1/explain": Route("GET", self.explain),
+            "/v1/joins": Route("GET", self.joins),
+            "/v1/stats": Route("GET", self.stats),
+            "/rpc": Route("POST", self.rpc),
+        }
 
-async def get(request: web.Request) -> web.Response:
-    query = _query(request, "key")
-    value = _call(request, "get", _needed(query, "key"))
-    if value is None:
-        raise NoSuchKey(f"there is no key {query['key']!r:.100}")
-    return answer(value)
+    def find(self, verb: str, path: str) -> Route:
+        route = self._paths.get(path)
+        if route is None:
+            raise NoSuchRoute(f"there is no {path!r:.60}; / lists what there is")
+        if verb != route.verb and (verb, route.verb) != ("HEAD", "GET"):
+            raise WrongVerb(f"{path} takes {route.verb}, not {verb:.20}", route.verb)
+        return route
 
+    # Reads for people.
 
-async def scan(request: web.Request) -> web.Response:
-    query = _query(request, "prefix", "first", "last", "limit", "reverse")
-    limit, reverse = _number(query, "limit"), _flag(query, "reverse")
-    return answer(_call(request, "scan", *_range(query), limit, reverse))
+    async def get(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        key = _needed(_query(request, "key"), "key")
+        value = self._call(methods, "get", key)
+        if value is None:
+            raise NoSuchKey(f"there is no key {key!r:.100}")
+        return self._answer(value)
 
+    async def scan(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        query = _query(request, "prefix", "first", "last", "limit", "reverse")
+        limit, reverse = _number(query, "limit"), _flag(query, "reverse")
+        return self._answer(self._call(methods, "scan", *_range(query), limit, reverse))
 
-async def count(request: web.Request) -> web.Response:
-    return answer(_call(request, "count", *_range(_query(request, "prefix", "first", "last"))))
+    async def count(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        query = _query(request, "prefix", "first", "last")
+        return self._answer(self._call(methods, "count", *_range(query)))
 
+    async def explain(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        query = _query(request, "prefix", "first", "last")
+        return self._answer(self._call(methods, "explain", *_range(query)))
 
-async def explain(request: web.Request) -> web.Response:
-    return answer(_call(request, "explain", *_range(_query(request, "prefix", "first", "last"))))
+    async def joins(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        _query(request)
+        return self._answer(self._call(methods, "joins"))
 
+    async def stats(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        _query(request)
+        return self._answer(self._call(methods, "stats"))
 
-async def joins(request: web.Request) -> web.Response:
-    _query(request)
-    return answer(_call(request, "joins"))
+    # Everything, for programs.
 
+    async def rpc(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        """One call `[method, args...]`, or a list of calls, in JSON or msgpack."""
+        kind = request.content_type
+        if kind not in (JSON, MSGPACK):
+            raise UnsupportedType(f"a body of {kind:.60}; send {JSON} or {MSGPACK}")
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise UnsupportedType("a compressed body; send it as it is")
+        said = _parsed(await self._body(request), kind)
+        if not isinstance(said, list | tuple) or not said:
+            raise BadRequest("say [method, argument...], or a list of such calls")
+        if isinstance(said[0], str):
+            return self._answer({"result": self._call(methods, *said)}, kind)
+        if len(said) > MAX_BATCH:
+            raise TooLarge(f"{len(said)} calls in a batch; at most {MAX_BATCH}")
+        return self._answer([self._outcome(methods, call) for call in said], kind)
 
-async def stats(request: web.Request) -> web.Response:
-    _query(request)
-    return answer(_call(request, "stats"))
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        seconds = self._port.config.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await request.read()
+        except TimeoutError as error:
+            raise TimedOut(f"the body did not arrive in {seconds:g} seconds") from error
 
+    def _outcome(self, methods: Methods, call: object) -> dict[str, Any]:
+        """What one call of a batch has come to."""
+        try:
+            if not isinstance(call, list | tuple) or not call or not isinstance(call[0], str):
+                raise BadRequest("a call is [method, argument...]")
+            return {"result": self._call(methods, *call)}
+        except PequodError as error:
+            return {"error": error_map(error)}
 
-# Everything, for programs.
+    def _call(self, methods: Methods, name: str, *args: Any) -> Any:
+        method = methods.get(name)
+        if method is None:
+            raise unknown_method(name)
+        try:
+            result = method(*args)
+        except TypeError:
+            check_arguments(name, method, args)
+            raise
+        self._port.service.calls[name] += 1
+        return result
 
+    def _answer(self, result: Any, kind: str = JSON) -> web.Response:
+        return answer(result, kind, limit=self._port.config.max_reply)
 
-async def rpc(request: web.Request) -> web.Response:
-    """One call `[method, args...]`, or a list of calls, in JSON or msgpack."""
-    kind = request.content_type
-    if kind not in (JSON, MSGPACK):
-        raise UnsupportedType(f"a body of {kind}; send {JSON} or {MSGPACK}")
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise UnsupportedType("a compressed body; send it as it is")
-    seconds = request.app[SERVICE].config.request_seconds
-    try:
-        async with asyncio.timeout(seconds):
-            body = await request.read()
-    except TimeoutError as error:
-        raise TimedOut(f"the body did not arrive in {seconds:g} seconds") from error
-    said = _parsed(body, kind)
-    if not isinstance(said, list | tuple) or not said:
-        raise BadRequest("say [method, argument...], or a list of such calls")
-    if isinstance(said[0], str):
-        return answer({"result": _call(request, *said)}, kind, _limit(request))
-    if len(said) > MAX_BATCH:
-        raise TooLarge(f"{len(said)} calls in a batch; at most {MAX_BATCH}")
-    return answer([_outcome(request, call) for call in said], kind, _limit(request))
+    # The server itself.
 
+    async def home(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        return web.Response(text=HOME, content_type="text/html", headers=_PAGE_HEADERS)
 
-def _outcome(request: web.Request, call: object) -> dict[str, Any]:
-    """What one call of a batch has come to."""
-    try:
-        if not isinstance(call, list | tuple) or not call or not isinstance(call[0], str):
-            raise BadRequest("a call is [method, argument...]")
-        return {"result": _call(request, *call)}
-    except PequodError as error:
-        return {"error": error_map(error)}
+    async def health(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        return answer({"status": "ok"})
 
+    async def ready(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        if self._port.draining:
+            return answer({"status": "stopping"}, status=503)
+        return answer({"status": "ok"})
 
-def _call(request: web.Request, name: str, *args: Any) -> Any:
-    method = request[METHODS].get(name)
-    if method is None:
-        raise unknown_method(name)
-    try:
-        result = method(*args)
-    except TypeError:
-        check_arguments(name, method, args)
-        raise
-    request.app[SERVICE].service.calls[name] += 1
-    return result
+    async def metrics(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        text = exposition(self._call(methods, "stats"))
+        headers = {**_HEADERS, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=text.encode(), headers=headers)
 
-
-def _limit(request: web.Request) -> int:
-    return request.app[SERVICE].config.max_reply
-
-
-# The server itself.
-
-
-async def home(request: web.Request) -> web.Response:
-    return web.Response(text=pages.HOME, content_type="text/html", headers=_PAGE_HEADERS)
-
-
-async def health(request: web.Request) -> web.Response:
-    return answer({"status": "ok"})
-
-
-async def ready(request: web.Request) -> web.Response:
-    if request.app[SERVICE].draining:
-        return web.json_response({"status": "stopping"}, status=503, headers=_HEADERS)
-    return answer({"status": "ok"})
-
-
-async def prometheus(request: web.Request) -> web.Response:
-    text = metrics.exposition(_call(request, "stats"))
-    headers = {**_HEADERS, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=text.encode(), headers=headers)
-
-
-async def openapi(request: web.Request) -> web.Response:
-    return answer(document())
+    async def openapi(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+        return answer(document())
 
 
 # Answers.
 
 
-def answer(result: Any, kind: str = JSON, limit: int | None = None) -> web.Response:
-    if kind == MSGPACK:
-        body = packer()(result)
-    else:
-        body = json.dumps(result, default=_written, ensure_ascii=False).encode()
-    if limit is not None and len(body) > limit:
-        raise too_large(limit)
-    return web.Response(body=body, content_type=kind, headers=_HEADERS)
-
-
-def failure(
-    request: web.Request, error: PequodError, status: int | None = None, allow: str | None = None
+def answer(
+    result: Any, kind: str = JSON, status: int = 200, limit: int = sys.maxsize
 ) -> web.Response:
+    body = packer()(result) if kind == MSGPACK else _to_json(result).encode()
+    if len(body) > limit:
+        raise too_large(limit)
+    return web.Response(body=body, status=status, headers=_HEADERS_OF[kind])
+
+
+def failure(request: web.BaseRequest, error: PequodError) -> web.Response:
     """The answer for an error, in the format of the request."""
     kind = MSGPACK if request.content_type == MSGPACK and request.path == "/rpc" else JSON
-    response = answer({"error": error_map(error)}, kind)
-    response.set_status(status or next(code for of, code in _STATUS if isinstance(error, of)))
+    status = next(status for of, status in _STATUS if isinstance(error, of))
+    response = answer({"error": error_map(error)}, kind, status)
     if isinstance(error, Unauthorized):
         response.headers["WWW-Authenticate"] = "Bearer"
-    if allow is not None:
-        response.headers["Allow"] = allow
+    if isinstance(error, WrongVerb):
+        response.headers["Allow"] = error.allowed
     return response
 
 
 def _written(value: object) -> dict[str, str]:
     assert isinstance(value, bytes), f"{type(value).__name__} is not a part of any answer"
     return {"base64": base64.b64encode(value).decode()}
+
+
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, default=_written, separators=(",", ":")
+).encode
 
 
 def _parsed(body: bytes, kind: str) -> Any:
@@ -258,7 +287,7 @@ def _read(found: dict[str, Any]) -> Any:
 # Query parameters.
 
 
-def _query(request: web.Request, *known: str) -> dict[str, str]:
+def _query(request: web.BaseRequest, *known: str) -> dict[str, str]:
     """The parameters of the address, each known and given once."""
     found: dict[str, str] = {}
     for name, value in request.query.items():

@@ -67,7 +67,6 @@ class Server:
         """Listen."""
         port = Port(self.service, self._access, self._config)
         http = Http(port)
-        await http.start()
         port.binary, port.http = BinaryConnection, http.connection
         try:
             self._listener = await port.loop.create_server(
@@ -79,7 +78,6 @@ class Server:
                 backlog=BACKLOG,
             )
         except OSError as error:
-            await http.stop()
             raise BadRequest(
                 f"cannot listen on {self._config.host}:{self._config.port}: "
                 f"{error.strerror or error}; choose another with --host and --port"

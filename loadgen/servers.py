@@ -1,0 +1,128 @@
+"""Servers that a benchmark starts on free ports of this machine, and stops when it is done.
+
+A server runs on one core and the load on another, so that neither takes the other's time.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+
+SERVER_CORE, CLIENT_CORE = 0, 1
+
+
+class ServerProcess:
+    """A server in a process of its own, on 127.0.0.1."""
+
+    def __init__(self, command: Sequence[str], port: int) -> None:
+        self.port = port
+        self._directory = TemporaryDirectory()
+        self._log = Path(self._directory.name) / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                cwd=self._directory.name,
+            )
+        pin(self._process.pid, SERVER_CORE)
+
+    def wait(self, ready: str) -> str:
+        """Wait for a line that matches `ready` and give it."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            text = self._log.read_text("utf-8", "replace")
+            if found := re.search(ready, text):
+                return found[0]
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        self.stop()
+        raise SystemExit(f"a server did not start:\n{text}")
+
+    def cpu_seconds(self) -> float:
+        """The time its threads have spent on a core."""
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        return (
+            sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+        )
+
+    def memory_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), 10)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def start_pequod(*options: str) -> ServerProcess:
+    port = free_port()
+    command = [sys.executable, "-m", "pequod", "serve", "--port", str(port), *options]
+    server = ServerProcess(command, port)
+    server.wait(r"listening on \S+")
+    return server
+
+
+def start_redis() -> ServerProcess | None:
+    """Redis without persistence, or None if it is not installed."""
+    program = shutil.which("redis-server")
+    if program is None:
+        return None
+    port = free_port()
+    command = [program, "--port", str(port), "--save", "", "--appendonly", "no"]
+    server = ServerProcess([*command, "--bind", "127.0.0.1"], port)
+    server.wait("Ready to accept connections")
+    return server
+
+
+def start_python(module: str, *arguments: str) -> ServerProcess:
+    """A server of ours that says "ready" and takes its port first."""
+    port = free_port()
+    server = ServerProcess([sys.executable, "-m", module, str(port), *arguments], port)
+    server.wait("ready")
+    return server
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def pin(process: int, core: int) -> None:
+    """Keep a process on a core, if there are several and the system can."""
+    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > core:
+        os.sched_setaffinity(process, {core})
