@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import ssl
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,10 +31,16 @@ class Server:
         print(server.url)
     """
 
-    def __init__(self, config: ServerConfig | None = None) -> None:
+    def __init__(
+        self, config: ServerConfig | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Reads all files that the configuration names; raises if something is wrong with them."""
         self._config = config or ServerConfig()
-        self.cache = Cache(memory_limit=self._config.memory_limit, subtables=self._config.subtables)
+        self.cache = Cache(
+            clock=clock,
+            memory_limit=self._config.memory_limit,
+            subtables=self._config.subtables,
+        )
         self._access = _access(self._config)
         self._tls = _tls(self._config)
         for path in self._config.joins:
