@@ -91,6 +91,7 @@ SCHEMAS = (
         "o|<a> = VALUE y|<a>",
         "top|<a> = copy o|<a>",
     ),
+    ("z|<a> = VALUE x|<a>|<b>", "o|<a> = copy z|<a>", "o|<a> = copy y|<a>"),
     # A table that feeds itself, though no join reads what it writes.
     (
         "m|<a>|c|<b> = copy x|<a>|<b>",
@@ -184,18 +185,21 @@ def dressed(rng: random.Random, shapes: Sequence[str]) -> list[str]:
     sources = [re.findall(r"(\w+) (\S+\|\S+)", shape.split(" = ")[1]) for shape in shapes]
     read = {table_of(pattern) for each in sources for _, pattern in each}
     pulled = {table_of(shape) for shape in shapes if " pull " in shape}
+    snapped: set[str] = set()
     joins = []
     for place, (shape, table) in enumerate(zip(shapes, written)):
-        # A push join may not read a pull join, and nobody here reads a snapshot or contests one:
-        # then the age of a row would depend on more than its own join.
-        lone = table not in read and written.count(table) == 1
-        maintenance = rng.choices(("", "push ", "pull ", "snapshot"), (6, 1, 1, 2 if lone else 0))[
-            0
-        ]
+        # A push join may not read a pull join. Nobody here reads a snapshot, and no pull join
+        # contests one: then the age of a row would depend on more than the joins that store it.
+        ages = table not in read and table not in pulled
+        maintenance = rng.choices(
+            ("", "push ", "pull ", "snapshot"),
+            (6, 1, table not in snapped, 2 if ages else 0),
+        )[0]
         if " pull " in shape or any(table_of(pattern) in pulled for _, pattern in sources[place]):
-            maintenance = "pull "
+            maintenance = "snapshot" if table in snapped else "pull "
         if maintenance == "snapshot":
             maintenance = f"snapshot {rng.randint(1, 4)} "
+            snapped.add(table)
         if maintenance == "pull ":
             pulled.add(table)
         if rng.random() < 0.5:

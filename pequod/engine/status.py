@@ -49,6 +49,9 @@ class View:
         self.folds = len(plans) == 1 and join.aggregates
         self._fold_bytes = FOLD_BYTES[join.operator] if self.folds else 0
         self.contested = len(plans) > 1 or not (join.aggregates or join.determined)
+        # Nobody tells of changes under a snapshot, so that its part in a contest is known only
+        # while the whole range is computed.
+        self.recomputes = self.contested and self.seconds is not None
         for plan in plans:
             plan.view = self
             plan.writes_directly = not (self.folds or self.contested)

@@ -51,10 +51,16 @@ class Updating:
 
     def _waits(self, step: Step) -> bool:
         """True if changes here go to the log: by wish, or because later sources, computed or
-        remote, cannot be read in the middle of a change."""
-        return step.lazy or any(
-            later.feeders or self._store.is_remote(self._store.table(later.table).keys)
-            for later in step.deeper
+        remote, or snapshots that compete cannot be read in the middle of a change."""
+        view = step.plan.view
+        assert view is not None, "a pull join has no updaters"
+        return (
+            step.lazy
+            or view.recomputes
+            or any(
+                later.feeders or self._store.is_remote(self._store.table(later.table).keys)
+                for later in step.deeper
+            )
         )
 
     def _run(
@@ -121,10 +127,12 @@ class Updating:
             bound = step.context_slots(context.values) | slots
             if not status.keys.overlaps(step.plan.join.output.containing_range(bound)):
                 return
-        status.log(context, key, old, new)
-        self.soil(status)
-        if context.log is not None and len(context.log) > LOG_LIMIT:
+        if status.view.recomputes:
             status.overflown = True
+        else:
+            status.log(context, key, old, new)
+            status.overflown = context.log is not None and len(context.log) > LOG_LIMIT
+        self.soil(status)
 
     def soil(self, status: StatusRange) -> None:
         """Note that a range waits for something; whatever was computed from it waits too."""

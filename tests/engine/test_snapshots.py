@@ -134,6 +134,25 @@ def test_dropping_a_snapshot_join_takes_its_readers() -> None:
     assert world.scan("board|", "board}") == []
 
 
+def test_a_snapshot_keeps_its_part_in_a_contest_when_its_source_is_evicted() -> None:
+    world = World(
+        "z|<a> = copy zb|<a>",
+        "o|<a> = snapshot 100 copy z|<a>",
+        "o|<a> = copy y|<a>",
+        "top|<a> = copy o|<a>",
+        base={"zb|1": "from z", "y|1": "from y"},
+    )
+    world.scan()
+    world.cache.evict(prefix("z|"))
+    world.put("y|1", "again from y")
+    world.put("y|2", "alone")
+    assert world.scan("o|", "o}") == [("o|1", "from z"), ("o|2", "alone")]
+    assert world.scan("top|", "top}") == [("top|1", "from z"), ("top|2", "alone")]
+    world.cache.evict(prefix("z|"))
+    world.remove("y|2")
+    assert world.scan("top|", "top}") == [("top|1", "from z")]
+
+
 @pytest.mark.parametrize("operator", ["count", "sum", "min", "max", "avg"])
 def test_refreshing_again_and_again_agrees_with_the_oracle(operator: str) -> None:
     board = f"board|<day> = snapshot 10 {operator} hit|<day>|<n>"
