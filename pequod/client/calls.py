@@ -5,7 +5,7 @@ from typing import Any
 
 from pequod.client.address import Address
 from pequod.errors import PequodError, ProtocolError, TooLarge, Unavailable
-from pequod.keys import Pair, Value
+from pequod.keys import Pair
 from pequod.wire import error_of, with_lists
 
 MAX_REPLY = 1 << 30  # bytes; the server has limits of its own
@@ -29,9 +29,13 @@ def rows(result: Any) -> list[Pair]:
 structure = with_lists
 
 
-def pairs_of(pairs: Iterable[Pair] | Mapping[str, Value]) -> list[Pair]:
-    """Rows to send; a mapping is sent as its pairs."""
-    return list(pairs.items() if isinstance(pairs, Mapping) else pairs)
+def pairs_of(pairs: Any) -> Any:
+    """Rows to send; what is no collection of rows is for the server to refuse."""
+    if isinstance(pairs, Mapping):
+        return list(pairs.items())
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        return pairs
+    return list(pairs)
 
 
 def failure_of(reply: Any) -> PequodError:

@@ -155,8 +155,7 @@ class Service:
                 raise too_large(most)
 
     def put(self, key: str, value: Value) -> None:
-        if len(value) > self._config.max_value or len(key) > self._config.max_key:
-            self._check_pair(key, value)
+        self._check_pair(key, value)
         self._cache.put(key, value)
 
     def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
@@ -166,11 +165,11 @@ class Service:
         self._cache.put_many(rows)
 
     def _check_pair(self, key: str, value: Value) -> None:
-        if len(key) > self._config.max_key:
+        if isinstance(key, str) and len(key) > self._config.max_key:
             raise OversizedKey(
                 f"a key of {len(key)} characters; at most {self._config.max_key} fit (max_key)"
             )
-        if len(value) > self._config.max_value:
+        if isinstance(value, (str, bytes)) and len(value) > self._config.max_value:
             raise BadValue(
                 f"a value of {len(value)} characters; at most {self._config.max_value} fit "
                 "(max_value)"
