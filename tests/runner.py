@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from pequod import Cache
-from pequod.engine import cache, maintenance, store, updating
+from pequod.engine import cache, maintenance, rows, updating
 from pequod.errors import ComputedKey, JoinError, MissingData, PequodError, UnknownJoin
 from pequod.keys import KeyRange, Pair, Value, table_of
 from tests.generator import Scenario, Step
@@ -26,7 +26,7 @@ MAX_ROUNDS = 12  # of loading before a read must be answered
 SMALL_LIMITS = (
     (cache, "MAX_FRAGMENTS", 2),
     (maintenance, "MAX_FRAGMENTS", 2),
-    (store, "CROWDED", 3),
+    (rows, "CROWDED", 3),
     (updating, "LOG_LIMIT", 1),
 )
 

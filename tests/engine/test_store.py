@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from pequod.engine import store as store_module
-from pequod.engine.store import LargeRows, Rows, Store, Table, row_bytes, value_bytes
+from pequod.engine import rows as rows_module
+from pequod.engine.rows import LargeRows, Rows
+from pequod.engine.store import Store, Table, row_bytes, value_bytes
 from pequod.keys import END, KeyRange, Value, point, prefix, table_of
 
 # Keys with no bar and with many, keys that are prefixes of others, tables that begin alike,
@@ -46,7 +47,7 @@ def only_subtable(store: Store, key: str) -> Rows | LargeRows:
 def test_as_a_dict_would(
     bars: dict[str, int], crowded: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "CROWDED", crowded)
+    monkeypatch.setattr(rows_module, "CROWDED", crowded)
     rng = random.Random(seed)
     store, rows = Store(bars), dict[str, Value]()
     for _ in range(250):
@@ -85,7 +86,7 @@ def judge_pages(rows: Rows | LargeRows, keys: KeyRange, limit: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_splices_and_cuts(crowded: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that come and go by ranges, as computed ones do."""
-    monkeypatch.setattr(store_module, "CROWDED", crowded)
+    monkeypatch.setattr(rows_module, "CROWDED", crowded)
     rng = random.Random(seed)
     table, rows = Table("t", 2, {}), dict[str, Value]()
     mine = [key for key in KEYS if table_of(key) == "t"]
@@ -112,7 +113,7 @@ def test_splices_and_cuts(crowded: int, seed: int, monkeypatch: pytest.MonkeyPat
 def test_rows_become_large_only_where_they_are_crowded_in_the_middle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store_module, "CROWDED", 4)
+    monkeypatch.setattr(rows_module, "CROWDED", 4)
     store = made([f"t|ann|{number}" for number in range(1, 9)])
     assert isinstance(only_subtable(store, "t|ann|1"), Rows), "rows at the end move nothing"
     put(store, "t|ann|0", "first")
@@ -132,7 +133,7 @@ def test_rows_become_large_only_where_they_are_crowded_in_the_middle(
 
 
 def test_a_large_subtable_that_empties_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "CROWDED", 2)
+    monkeypatch.setattr(rows_module, "CROWDED", 2)
     store = made(["t|ann|3", "t|ann|2", "t|ann|1", "t|ann|0"])
     table = store.table("t")
     assert isinstance(only_subtable(store, "t|ann|1"), LargeRows)
