@@ -5,7 +5,6 @@ resolves its future. Nothing waits for a timer of its own; one timer looks at th
 """
 
 import asyncio
-import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
@@ -13,11 +12,10 @@ from typing import Any, Self, TypeVar
 
 from pequod.client.address import address_of
 from pequod.client.calls import (
-    FIRST_PAUSE_SECONDS,
-    LAST_PAUSE_SECONDS,
     MAX_REPLY,
     PAGE_ROWS,
     REPEATABLE,
+    Backoff,
     Pages,
     check_reply,
     failure_of,
@@ -61,7 +59,7 @@ class AsyncClient:
         self._timeout = timeout
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
-        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._backoff = Backoff()
         self._closed = False
 
     # The methods of `Cache`.
@@ -199,20 +197,16 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout
         if self._connection is None or self._connection.has_answered:
-            self._pause_seconds = FIRST_PAUSE_SECONDS
+            self._backoff = Backoff()
         else:
-            await self._pause()
+            await asyncio.sleep(self._backoff.next_seconds())
         while True:
             try:
                 return await self._open()
             except OSError as error:
                 if self._connection is None or loop.time() > end:
                     raise unreachable(self._address, error) from error
-            await self._pause()
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._pause_seconds * random.uniform(0.5, 1.0))
-        self._pause_seconds = min(2 * self._pause_seconds, LAST_PAUSE_SECONDS)
+            await asyncio.sleep(self._backoff.next_seconds())
 
     async def _open(self) -> "_Connection":
         host, port, tls, token = self._address

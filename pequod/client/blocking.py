@@ -4,7 +4,6 @@ Each call borrows a connection, so threads never wait for each other's answers; 
 kept for the next call.
 """
 
-import random
 import socket
 import ssl
 import time
@@ -14,11 +13,10 @@ from typing import Any, Self, TypeVar
 
 from pequod.client.address import Address, address_of
 from pequod.client.calls import (
-    FIRST_PAUSE_SECONDS,
-    LAST_PAUSE_SECONDS,
     MAX_REPLY,
     PAGE_ROWS,
     REPEATABLE,
+    Backoff,
     Pages,
     check_reply,
     failure_of,
@@ -167,8 +165,9 @@ class Client:
     def _with_connection(self, use: "Callable[[_Connection], Result]", again: bool) -> Result:
         """The result of using a connection; a new one if that of the pool turns out dead."""
         end = time.monotonic() + self._timeout
+        backoff = Backoff()
         while True:
-            connection = self._borrow(end)
+            connection = self._borrow(end, backoff)
             try:
                 result = use(connection)
             except BadRequest:  # nothing was sent
@@ -178,6 +177,8 @@ class Client:
                 connection.close()
                 if not again or isinstance(error, TimedOut) or time.monotonic() > end:
                     raise
+                if not connection.has_answered:
+                    time.sleep(backoff.next_seconds())
                 continue
             except BaseException:  # interrupted: an answer may be on its way
                 connection.close()
@@ -188,25 +189,24 @@ class Client:
                 self._idle.append(connection)
             return result
 
-    def _borrow(self, end: float) -> "_Connection":
+    def _borrow(self, end: float, backoff: Backoff) -> "_Connection":
+        """A connection of the pool, or a new one; the very first must stand at once."""
         if self._closed:
             raise Unavailable("this client is closed")
         try:
             return self._idle.pop()
         except IndexError:
             pass
-        pause = FIRST_PAUSE_SECONDS
         while True:
             try:
                 connection = _Connection(self._address, self._timeout)
             except OSError as error:
-                if not self._was_connected or time.monotonic() + pause > end:
+                if not self._was_connected or time.monotonic() > end:
                     raise unreachable(self._address, error) from error
             else:
                 self._was_connected = True
                 return connection
-            time.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LAST_PAUSE_SECONDS)
+            time.sleep(backoff.next_seconds())
 
 
 class Pipeline:
@@ -283,6 +283,7 @@ class _Connection:
     """One socket; one call, or one pipeline, at a time."""
 
     def __init__(self, address: Address, timeout: float) -> None:
+        self.has_answered = False
         self._timeout = timeout
         self._pack = packer()
         self._unpacker = reply_unpacker(MAX_REPLY)
@@ -347,6 +348,7 @@ class _Connection:
         data = self._socket.recv(_READ_BYTES)
         if not data:
             raise ConnectionResetError("the server closed it")
+        self.has_answered = True
         self._unpacker.feed(data)
 
     def _lost(self, error: Exception) -> PequodError:

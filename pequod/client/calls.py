@@ -1,5 +1,6 @@
 """What both clients say of calls: how results are read, which may be repeated, how pages go on."""
 
+import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from pequod.wire import error_of, with_lists
 
 MAX_REPLY = 1 << 30  # bytes; the server has limits of its own
 PAGE_ROWS = 1000
-FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0  # between attempts to connect again
+
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 2.0
 
 # Calls that change nothing: if the connection is lost, they may be made again.
 REPEATABLE = frozenset({"get", "scan", "count", "explain", "joins", "stats", "auth"})
@@ -54,6 +56,18 @@ def check_reply(message: Any) -> None:
     """Raise if a message from the server is no reply."""
     if message.__class__ is not tuple or len(message) != 3 or message[0].__class__ is not int:
         raise ProtocolError(f"the server sent no reply: {message!r:.100}; is it a Pequod server?")
+
+
+class Backoff:
+    """Pauses between attempts to connect again: they grow, and differ between clients."""
+
+    def __init__(self) -> None:
+        self._seconds = _FIRST_PAUSE_SECONDS
+
+    def next_seconds(self) -> float:
+        seconds = self._seconds * random.uniform(0.5, 1.0)
+        self._seconds = min(2 * self._seconds, _LAST_PAUSE_SECONDS)
+        return seconds
 
 
 class Pages:
