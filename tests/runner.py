@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from pequod import Cache
-from pequod.engine import cache, maintenance, rows, updating
+from pequod.engine import maintenance, reading, rows, updating
 from pequod.errors import ComputedKey, JoinError, MissingData, PequodError, UnknownJoin
 from pequod.keys import KeyRange, Pair, Value, table_of
 from tests.generator import Scenario, Step
@@ -24,7 +24,7 @@ MakeCache = Callable[..., Any]
 
 MAX_ROUNDS = 12  # of loading before a read must be answered
 SMALL_LIMITS = (
-    (cache, "MAX_FRAGMENTS", 2),
+    (reading, "MAX_FRAGMENTS", 2),
     (maintenance, "MAX_FRAGMENTS", 2),
     (rows, "CROWDED", 3),
     (updating, "LOG_LIMIT", 1),

@@ -14,8 +14,9 @@ from typing import Any
 from pequod.engine.catalogue import Catalogue
 from pequod.engine.eviction import Eviction
 from pequod.engine.explain import explain
-from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
+from pequod.engine.maintenance import Maintenance
 from pequod.engine.plan import Plan
+from pequod.engine.reading import Reading
 from pequod.engine.requests import (
     check_key,
     check_settings,
@@ -28,10 +29,10 @@ from pequod.engine.requests import (
 from pequod.engine.residency import UNREAD_GRACE, Loading, Residency, ResidentRange
 from pequod.engine.statistics import check_account, statistics
 from pequod.engine.status import View
-from pequod.engine.store import Hint, Store, Subtable, Table
-from pequod.errors import BadRequest, ComputedKey, MissingData
+from pequod.engine.store import Store, Table
+from pequod.errors import BadRequest, ComputedKey
 from pequod.joins.parser import parse
-from pequod.keys import BAR, KeyRange, Pair, Value, point, prefix, table_of
+from pequod.keys import BAR, KeyRange, Pair, Value, point, table_of
 
 
 class Cache:
@@ -69,6 +70,7 @@ class Cache:
         self._maintenance = Maintenance(
             self._store, self._residency, self._catalogue.views, self._catalogue.pulls
         )
+        self._reading = Reading(self._store, self._catalogue, self._residency, self._maintenance)
         self._eviction = Eviction(self._store, self._catalogue, self._residency, self._maintenance)
         self._notify = self._maintenance.updating.notify
 
@@ -91,15 +93,9 @@ class Cache:
                     return subtable.rows.page(first, last, checked_limit(limit), reverse)
         keys = checked_range(first, last)
         most = checked_limit(limit)
-        self._freshen(keys)
-        subtable = self._hinted(keys)
-        if subtable is not None:
-            pairs = subtable.rows.page(first, last, most, reverse)
-        else:
-            pairs = self._maintenance.read(keys) if keys else []
-            self._raise_missing()
-            pairs = pairs[::-1][:most] if reverse else pairs[:most]
-        self._after_read(keys)
+        self._begin()
+        pairs = self._reading.scan(keys, most, reverse)
+        self._limit_memory()
         return pairs
 
     def get(self, key: str) -> Value | None:
@@ -124,15 +120,14 @@ class Cache:
     def count(self, first: str, last: str) -> int:
         """The number of rows with `first <= key < last`."""
         keys = checked_range(first, last)
-        self._freshen(keys)
-        subtable = self._hinted(keys)
-        if subtable is not None:
-            rows = subtable.rows.count(first, last)
-        else:
-            rows = len(self._maintenance.read(keys)) if keys else 0
-            self._raise_missing()
-        self._after_read(keys)
+        self._begin()
+        rows = self._reading.count(keys)
+        self._limit_memory()
         return rows
+
+    def _begin(self) -> None:
+        self._tick += 1
+        self._reading.begin(self._tick, self._clock())
 
     # Writes.
 
@@ -281,11 +276,7 @@ class Cache:
         """Make a range ready to read; gives the base ranges that must be loaded first."""
         keys = checked_keys(keys)
         self._begin()
-        if keys:
-            self._maintenance.freshen(keys)
-            if not self._maintenance.missing:
-                self._maintenance.read(keys)
-        return self._take_missing()
+        return self._reading.freshen(keys)
 
     def loading(self, keys: tuple[str, str]) -> Loading:
         """Open a load of a remote range; see `Loading`."""
@@ -329,73 +320,6 @@ class Cache:
     def stats(self) -> dict[str, Any]:
         """Counts and bytes, in all, per table and per join."""
         return {"memory_limit": self._memory_limit, **statistics(self._store, self._catalogue)}
-
-    # The slow path of reads.
-
-    def _begin(self) -> None:
-        self._tick += 1
-        self._maintenance.missing = []
-        self._maintenance.tick = self._tick
-        self._maintenance.now = self._clock()
-
-    def _freshen(self, keys: KeyRange) -> None:
-        self._begin()
-        if not keys:
-            return
-        work = self._maintenance.work
-        self._maintenance.freshen(keys)
-        self._raise_missing()
-        if self._maintenance.work == work:
-            for table in self._store.tables_overlapping(keys):
-                table.hits += 1
-
-    def _take_missing(self) -> list[KeyRange]:
-        missing, self._maintenance.missing = self._maintenance.missing, []
-        self._residency.end_read(self._tick, succeeded=not missing)
-        return sorted(set(missing))
-
-    def _raise_missing(self) -> None:
-        if missing := self._take_missing():
-            raise MissingData(missing)
-
-    def _hinted(self, keys: KeyRange) -> Subtable | None:
-        """The subtable that holds a fresh range alone, with a hint for the next read."""
-        within = keys.first[: keys.first.find(BAR, keys.first.find(BAR) + 1) + 1]
-        subtable = self._jump.get(within)
-        if subtable is None or keys.last > subtable.last or not keys:
-            return None
-        table = subtable.table
-        first, last = subtable.first, subtable.last
-        if not table.plain:
-            if self._catalogue.pulls.get(table.name):
-                return None
-            if self._residency.is_remote(KeyRange(first, last)):
-                return None
-            statuses = []
-            for view in self._catalogue.views.get(table.name, ()):
-                if view.keys.overlaps(KeyRange(first, last)):
-                    status = view.statuses.at(keys.first)
-                    if status is None or status.last < keys.last or status.expires is not None:
-                        return None
-                    statuses.append(status)
-            for status in statuses:
-                first, last = max(first, status.first), min(last, status.last)
-            for status in statuses:
-                if status.hinted is None:
-                    status.hinted = {}
-                status.hinted[subtable] = None
-        subtable.hint = Hint(first, last, self._tick)
-        return subtable
-
-    def _after_read(self, keys: KeyRange) -> None:
-        table = self._store.tables.get(table_of(keys.first))
-        for view in self._catalogue.views.get(table.name, ()) if table else ():
-            if len(view.statuses) > MAX_FRAGMENTS and table:
-                within = table.subtable_prefix(keys.first)
-                if within and keys.last <= prefix(within).last:
-                    self._maintenance.coalesce(view, prefix(within))
-                    self._take_missing()
-        self._limit_memory()
 
     def _check(self) -> None:
         """Verify every structure; tests call it after each step."""

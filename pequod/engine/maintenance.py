@@ -68,15 +68,9 @@ class Maintenance:
     def _is_remote(self) -> bool:
         return len(self._residency.remote) > 0
 
-    def read(self, keys: KeyRange) -> list[Pair]:
-        """All rows of a fresh range: those of the store and those of pull joins."""
-        pulls = [
-            plan
-            for table in self._store.tables_overlapping(keys)
-            for plan in self._pulls.get(table.name, ())
-        ]
-        pairs = self._store.scan(keys)
-        return self._with_pulled(pairs, keys, pulls) if pulls else pairs
+    def read(self, keys: KeyRange, pulls: list[Plan]) -> list[Pair]:
+        """All rows of a fresh range: those of the store and those of these pull joins."""
+        return self._with_pulled(self._store.scan(keys), keys, pulls)
 
     def _with_pulled(self, pairs: list[Pair], keys: KeyRange, pulls: list[Plan]) -> list[Pair]:
         """Stored rows and those of pull joins, which are computed for this one read."""

@@ -86,7 +86,7 @@ def checked_limit(limit: object) -> int:
     if not _is_count(limit):
         raise BadRequest(f"a limit is a number of rows or None, not {limit!r:.60}")
     assert isinstance(limit, int), "checked above"
-    return limit
+    return min(limit, sys.maxsize)
 
 
 def _is_count(number: object) -> bool:

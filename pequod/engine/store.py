@@ -8,6 +8,9 @@ among a million, and every scan sees one ordered key space.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
+from typing import Protocol
 
 from pequod.engine.rows import LargeRows, Rows, SortedKeys
 from pequod.engine.updaters import UpdaterIndex, Watchers
@@ -146,12 +149,14 @@ class Table:
         if within and keys.last <= prefix(within).last:
             subtable = self._jump.get(within)
             return [subtable] if subtable else []
-        found = [self.main]
+        return [self.main, *self._subtables(keys)]
+
+    def _subtables(self, keys: KeyRange, reverse: bool = False) -> Iterator[Subtable]:
+        texts: Iterable[str] = self._prefixes.irange(keys.first, keys.last, (True, False), reverse)
+        within = self.subtable_prefix(keys.first) if self._holds(keys.first) else ""
         if within != keys.first and within in self._jump:
-            found.append(self._jump[within])
-        prefixes = self._prefixes.irange(keys.first, keys.last, (True, False))
-        found.extend(self._jump[text] for text in prefixes)
-        return found
+            texts = chain(texts, [within]) if reverse else chain([within], texts)
+        return (self._jump[text] for text in texts)
 
     def __iter__(self) -> Iterator[Subtable]:
         yield self.main
@@ -169,6 +174,14 @@ class Table:
             + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in large)
             + self.updaters.bytes
         )
+
+    def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]:
+        """At most `limit` rows from either end of a range."""
+        subtables = self._subtables(KeyRange(first, last), reverse)
+        return paged(self.main.rows, (one.rows for one in subtables), first, last, limit, reverse)
+
+    def count(self, keys: KeyRange) -> int:
+        return sum(one.rows.count(*keys) for one in self.subtables_overlapping(keys))
 
     def spans(self, keys: KeyRange) -> Iterator[tuple[list[str], list[Value]]]:
         """The rows of a range as parallel lists, each in order."""
@@ -262,6 +275,19 @@ class Store:
         """All rows of a range, in order."""
         return merged(span for table in self.tables_overlapping(keys) for span in table.spans(keys))
 
+    def page(self, keys: KeyRange, limit: int, reverse: bool) -> list[Pair]:
+        """At most `limit` rows from either end of a range, looking at hardly any other."""
+        tables = self.tables_overlapping(keys)
+        if len(tables) == 1:
+            return tables[0].page(*keys, limit, reverse)
+        tables = [table for table in tables if table.name]
+        tables.sort(key=lambda table: table.keys.first, reverse=reverse)
+        return paged(self.tables.get(""), tables, *keys, limit, reverse)
+
+    def count(self, keys: KeyRange) -> int:
+        """The number of rows of a range."""
+        return sum(table.count(keys) for table in self.tables_overlapping(keys))
+
     def _check(self) -> None:
         for table in self.tables.values():
             table._check()
@@ -272,6 +298,27 @@ class Store:
             for subtable in table
             if subtable is not table.main
         }
+
+
+class Paged(Protocol):
+    """A part of the key space that can be read from either end."""
+
+    def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]: ...
+
+
+def paged(
+    loose: Paged | None, parts: Iterable[Paged], first: str, last: str, limit: int, reverse: bool
+) -> list[Pair]:
+    """A page of parts in order, and of one whose rows lie between those of the others."""
+    pairs: list[Pair] = []
+    for part in parts:
+        if len(pairs) >= limit:
+            break
+        pairs += part.page(first, last, limit - len(pairs), reverse)
+    between = loose.page(first, last, limit, reverse) if loose is not None else []
+    if not pairs or not between:
+        return pairs or between
+    return sorted(pairs + between, key=itemgetter(0), reverse=reverse)[:limit]
 
 
 def merged(spans: Iterable[tuple[list[str], list[Value]]]) -> list[Pair]:

@@ -65,6 +65,10 @@ def test_as_a_dict_would(
         if keys:
             expected = sorted((k, v) for k, v in rows.items() if k in keys)
             assert store.scan(keys) == expected, keys
+            assert store.count(keys) == len(expected), keys
+            limit = rng.randrange(6)
+            assert store.page(keys, limit, False) == expected[:limit], keys
+            assert store.page(keys, limit, True) == expected[::-1][:limit], keys
         judge_pages(store.table("t").main.rows, keys, rng.randrange(4))
     for key in list(rows):
         remove(store, key)

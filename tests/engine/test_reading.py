@@ -1,0 +1,113 @@
+"""Pages of long ranges: what they cost, and how far they make a range fresh."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from pequod import Cache, KeyRange, prefix
+from pequod.keys import END, Pair
+from tests.engine.world import TIMELINE, World
+
+ROWS = 20_000
+LARGE = 20 * ROWS  # bytes; a list of all pairs takes several times as much
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    call()
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def one_bar() -> Cache:
+    cache = Cache()
+    cache.put_many((f"k|{number * 7919 % ROWS:06d}", "1") for number in range(ROWS))
+    return cache
+
+
+def many_subtables() -> Cache:
+    cache = Cache()
+    cache.put_many((f"k|{number // 20:04d}|{number:06d}", "1") for number in range(ROWS))
+    return cache
+
+
+def computed() -> Cache:
+    cache = one_bar()
+    cache.add_join("o|<a> = copy k|<a>")
+    cache.scan(*prefix("o|"))
+    return cache
+
+
+@pytest.mark.parametrize("build", [one_bar, many_subtables, computed])
+@pytest.mark.parametrize("keys", [prefix("k|"), prefix("o|"), KeyRange("", END)], ids=str)
+def test_a_page_and_a_count_cost_less_than_the_range(
+    build: Callable[[], Cache], keys: KeyRange
+) -> None:
+    cache = build()
+    rows = cache.scan(*keys)
+    for reverse in (False, True):
+        assert cache.scan(*keys, limit=3, reverse=reverse) == rows[:: -1 if reverse else 1][:3]
+        page = peak_bytes(lambda reverse=reverse: cache.scan(*keys, limit=3, reverse=reverse))
+        assert page < LARGE / 4, f"{page:,} bytes for a page"
+    assert cache.count(*keys) == len(rows)
+    assert peak_bytes(lambda: cache.count(*keys)) < LARGE / 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [1, 7, 100])
+def test_pages_put_together_are_the_range(limit: int, reverse: bool) -> None:
+    world = World(TIMELINE)
+    for user in ("ann", "ann2", "bob", "é"):
+        for poster in ("liz", "max"):
+            world.put(f"s|{user}|{poster}")
+    for number in range(30):
+        world.put(f"p|{('liz', 'max')[number % 2]}|{number:03d}")
+    world.put("t|lone", "base data in a computed table")
+    world.cache.get("t|bob|003|max")
+    first, last = "s|ann|", "t}"
+    found: list[Pair] = []
+    while page := world.cache.scan(first, last, limit=limit, reverse=reverse):
+        found += page
+        first, last = (first, page[-1][0]) if reverse else (page[-1][0] + "\0", last)
+        world.cache._check()
+    assert found == world.scan("s|ann|", "t}")[:: -1 if reverse else 1]
+
+
+def test_a_page_is_made_fresh_only_as_far_as_it_reaches() -> None:
+    world = World(TIMELINE)
+    for user in ("ann", "bob", "eve"):
+        world.put(f"s|{user}|liz")
+    for number in range(3):
+        world.put(f"p|liz|{number}")
+    world.scan(*prefix("t|"))
+    computes = world.cache.stats()["joins"]["t#1"]["computes"]
+    world.cache.evict(prefix("t|"))
+    for user in ("ann", "bob", "eve"):
+        world.cache.scan(*prefix(f"t|{user}|"))
+    world.cache.evict(prefix("t|eve|"))
+    assert len(world.cache.scan(*prefix("t|"), limit=4)) == 4
+    fresh = [(one["first"], one["last"]) for one in world.ranges("t|")]
+    assert (fresh[0][0], fresh[-1][1]) == ("t|", "t|bob}")
+    assert computes == 1
+
+
+def test_rows_that_go_while_a_page_is_made_fresh() -> None:
+    world = World(TIMELINE)
+    for user in ("ann", "bob", "eve"):
+        world.put(f"s|{user}|liz")
+    for number in range(5):
+        world.put(f"p|liz|{number}")
+    world.scan(*prefix("t|"))
+    world.remove("s|ann|liz")
+    world.remove("s|bob|liz")
+    page = world.cache.scan(*prefix("t|"), limit=2)
+    assert page == world.scan(*prefix("t|"))[:2] == [("t|eve|0|liz", "1"), ("t|eve|1|liz", "1")]
+
+
+def test_limits_beyond_all_numbers() -> None:
+    cache = one_bar()
+    assert len(cache.scan(*prefix("k|"), limit=10**30)) == ROWS
