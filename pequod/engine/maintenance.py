@@ -18,7 +18,7 @@ from pequod.engine.updating import Updating
 from pequod.keys import KeyRange, Pair, Value, prefix
 
 MAX_ROUNDS = 100  # settling may drop ranges that are computed anew, but not without end
-MAX_FRAGMENTS = 16  # status ranges in one subtable, before they are computed anew as one
+MAX_FRAGMENTS = 16  # status ranges side by side, before they are computed anew as one
 
 
 class Maintenance:
@@ -407,7 +407,9 @@ class Maintenance:
 
     def coalesce(self, view: View, keys: KeyRange) -> None:
         """Where many small status ranges have come to lie, compute their hull as one."""
-        statuses = view.statuses.overlapping(keys)
+        statuses = [
+            one for one in view.statuses.overlapping(keys) if one.keys.clip(keys) == one.keys
+        ]
         if len(statuses) <= MAX_FRAGMENTS:
             return
         hull = KeyRange(statuses[0].first, statuses[-1].last)

@@ -175,7 +175,16 @@ class Reading:
                 table.hits += 1
             for view in self._views(table.name):
                 if len(view.statuses) > MAX_FRAGMENTS:
-                    within = table.subtable_prefix(keys.first)
-                    if within and keys.last <= prefix(within).last:
-                        self._maintenance.coalesce(view, prefix(within))
-                        self._take_missing()
+                    self._coalesce(view, keys)
+
+    def _coalesce(self, view: View, keys: KeyRange) -> None:
+        """Mend a subtable that was read, or outside of subtables all that was read.
+
+        Ranges of several subtables stay apart: they are used, and evicted, one by one.
+        """
+        within = view.table.subtable_prefix(keys.first)
+        if within and keys.last <= prefix(within).last:
+            self._maintenance.coalesce(view, prefix(within))
+        elif view.in_main_part:
+            self._maintenance.coalesce(view, keys)
+        self._take_missing()

@@ -19,7 +19,7 @@ from pequod.engine.weights import (
     rows_bytes,
 )
 from pequod.joins.containing import slots_of_range
-from pequod.keys import KeyRange, Value
+from pequod.keys import BAR, KeyRange, Value
 
 _NO_FOLDS: dict[str, Fold] = {}  # shared by all status ranges that fold nothing
 
@@ -35,6 +35,9 @@ class View:
         self.keys = KeyRange(
             min(plan.output_keys.first for plan in plans),
             max(plan.output_keys.last for plan in plans),
+        )
+        self.in_main_part = table.bars < 2 or all(  # of its table: no subtable takes its rows in
+            plan.join.output.text.count(BAR) < table.bars for plan in plans
         )
         self.statuses: RangeMap[StatusRange] = RangeMap()
         self.rows = 0

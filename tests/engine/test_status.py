@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pequod import prefix
+from pequod import Cache, prefix
 from pequod.engine import updating
 from pequod.engine.maintenance import MAX_FRAGMENTS
 from tests.engine.world import BEST, KARMA, PAGE, TIMELINE, TWIP, World
@@ -111,6 +111,36 @@ def test_many_gets_in_one_subtable_leave_few_status_ranges() -> None:
         assert len(world.ranges("t|ann|")) <= MAX_FRAGMENTS + 1
     world.put("p|bob|100", "changed")
     world.scan("t|", "t}")
+
+
+@pytest.mark.parametrize("bars", [2, 0])
+def test_fragments_outside_of_subtables_are_bounded_by_reading_them(bars: int) -> None:
+    world = World()
+    world.cache = Cache(subtables={"o": bars})
+    world.joins = ("o|<a:3> = copy k|<a>",) if bars else ("o|<a:3>|x = copy k|<a>",)
+    world.cache.add_join(world.joins[0])
+    for number in range(200):
+        world.put(f"k|{number:03d}", str(number))
+    output_key = "o|{:03d}" if bars else "o|{:03d}|x"
+    for number in range(0, 200, 2):
+        assert world.cache.get(output_key.format(number)) == str(number)
+    assert len(world.ranges("o|")) == 100
+    world.scan("o|050", "o|150")
+    assert len(world.ranges("o|")) <= 53
+    world.scan("o|", "o}")
+    assert len(world.ranges("o|")) == 1
+    world.put("k|100", "changed")
+    world.scan("o|", "o}")
+
+
+def test_timelines_that_are_scanned_together_stay_apart() -> None:
+    world = World(TIMELINE)
+    for number in range(50):
+        world.put(f"s|{number:02d}|bob")
+        world.cache.scan(*prefix(f"t|{number:02d}|"))
+    world.put("p|bob|1")
+    world.scan("t|", "t}")
+    assert len(world.ranges("t|")) > 50
 
 
 def test_interleaved_joins_share_a_page() -> None:
