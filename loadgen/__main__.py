@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
+from loadgen.pauses import measure_pauses
 from loadgen.report import STDOUT, Findings, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 
@@ -17,6 +18,7 @@ examples:
   python -m loadgen engine --json engine.json    the table, and all measurements in a file
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
+  python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
 
 
@@ -65,6 +67,16 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     rpc.set_defaults(run=run_rpc)
+    pauses = benchmarks.add_parser(
+        "pauses",
+        parents=[shared],
+        help="how long a server with 10 million rows stands still for the garbage collector",
+        description="The longest pause of the garbage collector in a large, busy server.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
+    pauses.set_defaults(run=run_pauses)
     return top
 
 
@@ -82,6 +94,11 @@ def run_engine(options: argparse.Namespace) -> None:
 
 def run_rpc(options: argparse.Namespace) -> None:
     _report("rpc", measure_rpc(QUICK_LOAD if options.quick else Load()), options)
+
+
+def run_pauses(options: argparse.Namespace) -> None:
+    rows, calls = (20_000, 2_000) if options.quick else (options.rows, 200_000)
+    _report("pauses", measure_pauses(rows, calls, options.seed), options)
 
 
 def _report(benchmark: str, findings: Findings, options: argparse.Namespace) -> None:

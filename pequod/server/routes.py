@@ -241,7 +241,7 @@ class Routes:
 def answer(
     result: Any, kind: str = JSON, status: int = 200, limit: int = sys.maxsize
 ) -> web.Response:
-    body = packer()(result) if kind == MSGPACK else _to_json(result).encode()
+    body = packer()(result) if kind == MSGPACK else f"{_to_json(result)}\n".encode()
     if len(body) > limit:
         raise too_large(limit)
     return web.Response(body=body, status=status, headers=_HEADERS_OF[kind])
