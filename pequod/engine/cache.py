@@ -87,7 +87,7 @@ class Cache:
                 hint = subtable.hint
                 if hint is not None and hint.first <= first and last <= hint.last:
                     self._tick = hint.used = self._tick + 1
-                    subtable.table.hits += 1
+                    hint.tally.hits += 1
                     if limit is None and not reverse:
                         return subtable.rows.pairs(first, last)
                     return subtable.rows.page(first, last, checked_limit(limit), reverse)
@@ -107,7 +107,7 @@ class Cache:
             hint = subtable.hint
             if hint is not None and hint.first <= key < hint.last:
                 self._tick = hint.used = self._tick + 1
-                subtable.table.hits += 1
+                hint.tally.hits += 1
                 return subtable.rows.get(key)
         table = self._store.tables.get(table_of(key))
         if table.plain if table is not None else not self._residency.is_remote(point(key)):

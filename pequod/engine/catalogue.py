@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pequod.engine.plan import Plan
 from pequod.engine.status import View
-from pequod.engine.store import Store, Table
+from pequod.engine.store import Store, Table, Tally
 from pequod.errors import JoinError, UnknownJoin
 from pequod.joins.join import PULL, PUSH, CacheJoin
 from pequod.joins.pattern import Pattern
@@ -17,6 +17,15 @@ MAX_JOINS = 500  # in one text; each is compared with the others of its table
 Node = tuple[Plan, ...]  # joins that may write the same keys
 
 
+class Hits:
+    """How many reads found what these views had computed."""
+
+    __slots__ = ("hits",)
+
+    def __init__(self) -> None:
+        self.hits = 0
+
+
 class Catalogue:
     """All installed joins, by name, and by output table as views and pull joins."""
 
@@ -26,6 +35,11 @@ class Catalogue:
         self.plans: dict[str, Plan] = {}
         self.views: dict[str, list[View]] = {}
         self.pulls: dict[str, list[Plan]] = {}
+        self.hits: dict[tuple[View, ...], Hits] = {}
+
+    def tally(self, table: Table, views: tuple[View, ...]) -> Tally:
+        """Where to count the reads of a table that take in the rows of these views."""
+        return self.hits.setdefault(views, Hits()) if views else table
 
     def plan(self, name: str) -> Plan:
         plan = self.plans.get(name) if isinstance(name, str) else None
@@ -109,6 +123,7 @@ class Catalogue:
                 for node in mine
                 if not _pulls(node)
             ]
+            self._keep_hits(self._store.table(name))
         for plan in self.plans.values():
             patterns = [source.pattern for source in plan.join.sources]
             plan.pulls = [
@@ -123,6 +138,14 @@ class Catalogue:
                 ]
                 for pattern in patterns
             ]
+
+    def _keep_hits(self, table: Table) -> None:
+        """Count what is known of views that are gone for those that stay, or for the table."""
+        staying = self.views[table.name]
+        for views in [views for views in self.hits if views[0].table is table]:
+            kept = tuple(view for view in views if view in staying)
+            if kept != views:
+                self.tally(table, kept).hits += self.hits.pop(views).hits
 
     def _ranked(self, plans: list[Plan]) -> list[Node]:
         """The plans as nodes, sources before readers; raises if they cannot be installed."""

@@ -39,7 +39,7 @@ class Maintenance:
         self._execution = Execution(self._spans)
         self.updating = Updating(store, self._execution, self._links)
         self.missing: list[KeyRange] = []
-        self.work = 0  # ranges computed or settled so far
+        self.work = 0  # ranges computed, pulled or settled so far
         self.now = 0.0
         self.tick = 0
 
@@ -77,6 +77,7 @@ class Maintenance:
         found: list[tuple[Plan, list[Derivation]]] = []
         for plan in pulls:
             if plan.output_keys.overlaps(keys):
+                self.work += 1
                 plan.counters.computes += 1
                 found.append((plan, self._execution.derive_range(plan, keys, self._enter())))
         pulled = self._execution.combined(found)

@@ -5,14 +5,13 @@ before, but the rows that are stored tell where to try first.
 """
 
 import sys
-from collections.abc import Iterable
 
 from pequod.engine.catalogue import Catalogue
 from pequod.engine.maintenance import MAX_FRAGMENTS, Maintenance
 from pequod.engine.plan import Plan
 from pequod.engine.residency import Residency
 from pequod.engine.status import View
-from pequod.engine.store import Hint, Store, Subtable
+from pequod.engine.store import Hint, Store, Subtable, Table
 from pequod.errors import MissingData
 from pequod.keys import BAR, KeyRange, Pair, prefix, table_of
 
@@ -150,30 +149,33 @@ class Reading:
             if self._residency.is_remote(KeyRange(first, last)):
                 return None
             statuses = []
-            for view in self._views(table.name):
-                if view.keys.overlaps(KeyRange(first, last)):
-                    status = view.statuses.at(keys.first)
-                    if status is None or status.last < keys.last or status.expires is not None:
-                        return None
-                    statuses.append(status)
+            for view in self._views(table, KeyRange(first, last)):
+                status = view.statuses.at(keys.first)
+                if status is None or status.last < keys.last or status.expires is not None:
+                    return None
+                statuses.append(status)
             for status in statuses:
                 first, last = max(first, status.first), min(last, status.last)
             for status in statuses:
                 if status.hinted is None:
                     status.hinted = {}
                 status.hinted[subtable] = None
-        subtable.hint = Hint(first, last, self._maintenance.tick)
+        tally = self._catalogue.tally(table, self._views(table, keys))
+        subtable.hint = Hint(first, last, self._maintenance.tick, tally)
         return subtable
 
-    def _views(self, table: str) -> Iterable[View]:
-        return self._catalogue.views.get(table, ())
+    def _views(self, table: Table, keys: KeyRange) -> tuple[View, ...]:
+        """The views that may write into a range."""
+        views = self._catalogue.views.get(table.name, ())
+        return tuple([view for view in views if view.keys.overlaps(keys)])
 
     def _end(self, keys: KeyRange, work: int) -> None:
         """Count a hit if nothing had to be computed since, and see to what lies in pieces."""
         for table in self._store.tables_overlapping(keys):
+            views = self._views(table, keys)
             if self._maintenance.work == work:
-                table.hits += 1
-            for view in self._views(table.name):
+                self._catalogue.tally(table, views).hits += 1
+            for view in views:
                 if len(view.statuses) > MAX_FRAGMENTS:
                     self._coalesce(view, keys)
 

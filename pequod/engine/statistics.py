@@ -1,9 +1,11 @@
 """The answer of `stats`: counts and bytes, in all, per table and per join."""
 
+from collections import Counter
 from typing import Any
 
 from pequod.engine.catalogue import Catalogue
 from pequod.engine.plan import Plan
+from pequod.engine.status import View
 from pequod.engine.store import Store, Table
 from pequod.engine.weights import (
     LARGE_ROW_BYTES,
@@ -32,14 +34,23 @@ def total_bytes(store: Store, catalogue: Catalogue) -> int:
 
 def statistics(store: Store, catalogue: Catalogue) -> dict[str, Any]:
     """Everything that is counted, as plain dicts."""
+    hits = _hits(catalogue)
     tables = {name: _table(table, catalogue) for name, table in sorted(store.tables.items())}
-    joins = {name: _join(plan) for name, plan in catalogue.plans.items()}
+    joins = {name: _join(plan, hits) for name, plan in catalogue.plans.items()}
     return {
         "keys": sum(table["keys"] for table in tables.values()),
         "bytes": sum(table["bytes"] for table in tables.values()),
         "tables": tables,
         "joins": joins,
     }
+
+
+def _hits(catalogue: Catalogue) -> Counter[View]:
+    """For each view, the reads that found what it had computed; a pull join computes always."""
+    found: Counter[View] = Counter()
+    for views, tally in catalogue.hits.items():
+        found.update(dict.fromkeys(views, tally.hits))
+    return found
 
 
 def _table_bytes(table: Table, catalogue: Catalogue) -> int:
@@ -53,7 +64,8 @@ def _table(table: Table, catalogue: Catalogue) -> dict[str, int]:
     return {
         "keys": table.rows,
         "bytes": _table_bytes(table, catalogue),
-        "hits": table.hits,
+        "hits": table.hits
+        + sum(one.hits for views, one in catalogue.hits.items() if views[0].table is table),
         "computes": sum(plan.counters.computes for plan in plans),
         "updater_runs": sum(plan.counters.updater_runs for plan in plans),
         "invalidations": sum(plan.counters.invalidations for plan in plans),
@@ -61,13 +73,13 @@ def _table(table: Table, catalogue: Catalogue) -> dict[str, int]:
     }
 
 
-def _join(plan: Plan) -> dict[str, int]:
+def _join(plan: Plan, hits: Counter[View]) -> dict[str, int]:
     counters = plan.counters
     view = plan.view
     return {
         "keys": view.rows if view else 0,
         "bytes": view.bytes + view.overhead_bytes if view else 0,
-        "hits": view.table.hits if view else 0,
+        "hits": hits[view] if view else 0,
         "computes": counters.computes,
         "updater_runs": counters.updater_runs,
         "invalidations": counters.invalidations,

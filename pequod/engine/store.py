@@ -27,15 +27,22 @@ from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
 DEFAULT_BARS = 2
 
 
+class Tally(Protocol):
+    """Where hits are counted: a table, or some of the views that write into it."""
+
+    hits: int
+
+
 class Hint:
     """A range known to be readable as it is, until something in it must be freshened."""
 
-    __slots__ = ("first", "last", "used")
+    __slots__ = ("first", "last", "tally", "used")
 
-    def __init__(self, first: str, last: str, used: int) -> None:
+    def __init__(self, first: str, last: str, used: int, tally: Tally) -> None:
         self.first = first
         self.last = last
         self.used = used
+        self.tally = tally
 
 
 class Subtable:
@@ -82,7 +89,7 @@ class Table:
         self.updaters = UpdaterIndex(self)
         self.rows = 0
         self.bytes = 0
-        self.hits = 0
+        self.hits = 0  # but for those that a join has part in
         self.evictions = 0
         self.plain = True  # no join writes here and nothing here is remote
         self._jump = jump

@@ -228,6 +228,37 @@ def test_explain_shows_joins_ranges_and_sources() -> None:
     assert cache.explain("t|", "t}") == shown, "looking changes nothing"
 
 
+def test_hits_are_those_of_the_joins_that_were_read() -> None:
+    cache = twip()
+    cache.add_join("page|<p>|n = count p|<p>|<n>; page|<p>|c|<n> = copy p|<p>|<n>")
+    cache.add_join("last|<p> = pull max p|<p>|<n>")
+    for _ in range(3):
+        cache.scan("page|bob|c|", "page|bob|c}")
+        cache.get("page|bob|n")
+        cache.get("last|bob")
+    for _ in range(2):
+        cache.scan(*prefix("page|bob|"))
+    cache.scan(*prefix("p|bob|"))
+    stats = cache.stats()
+    assert {name: one["hits"] for name, one in stats["joins"].items()} == {
+        "t#1": 0,
+        "page#1": 2 + 2 + 1,
+        "page#2": 2 + 2 + 1,
+        "last#1": 0,
+    }
+    assert {name: one["hits"] for name, one in stats["tables"].items()} == {
+        "p": 1,
+        "page": 2 + 2 + 1,
+        "s": 0,
+        "t": 0,
+        "last": 0,
+    }
+    cache.drop_join("page#1")
+    assert cache.stats()["joins"]["page#2"]["hits"] == 5
+    cache.drop_join("page#2")
+    assert cache.stats()["tables"]["page"]["hits"] == 5
+
+
 def test_stats_count_per_table_and_per_join() -> None:
     cache = twip()
     cache.scan(*prefix("t|ann|"))
