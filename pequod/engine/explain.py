@@ -1,16 +1,20 @@
 """What a range is made of: the answer of `explain`, computed without changing anything."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from pequod.engine.catalogue import Catalogue
-from pequod.engine.plan import Plan
+from pequod.engine.execution import Execution, Slots
+from pequod.engine.plan import Plan, Step
 from pequod.engine.residency import Residency
 from pequod.engine.status import StatusRange, View
 from pequod.engine.store import Store
 from pequod.joins.containing import slots_of_range
-from pequod.keys import KeyRange
+from pequod.keys import KeyRange, Value
 
 MAX_LISTED = 20  # source ranges shown for one status range
+MAX_RANGES = 100  # shown for one join, and of those that are missing
+MAX_LOOKS = 10_000  # at source ranges that may be missing; a read may need many more
 
 
 def explain(
@@ -21,8 +25,8 @@ def explain(
     return {
         "first": keys.first,
         "last": keys.last,
-        "stored_rows": sum(len(span) for table in tables for span, _ in table.spans(keys)),
-        "missing": [list(gap) for gap in residency.missing(keys)],
+        "stored_rows": store.count(keys) if keys else 0,
+        "missing": [list(gap) for gap in Lookout(store, catalogue, residency, now).missing(keys)],
         "joins": [
             _explain_plan(plan, view, keys, now)
             for table in tables
@@ -31,7 +35,7 @@ def explain(
             for plan in view.plans
         ]
         + [
-            _summary(plan) | {"ranges": [], "sources": _sources(plan, keys)}
+            _summary(plan) | {"range_count": 0, "ranges": [], "sources": _sources(plan, keys)}
             for table in tables
             for plan in catalogue.pulls.get(table.name, ())
             if plan.output_keys.overlaps(keys)
@@ -52,16 +56,30 @@ def _summary(plan: Plan) -> dict[str, Any]:
 
 def _explain_plan(plan: Plan, view: View, keys: KeyRange, now: float) -> dict[str, Any]:
     wanted = keys.clip(view.keys)
-    ranges = [_explain_status(plan, status, now) for status in view.statuses.overlapping(wanted)]
-    ranges += [
-        {"first": gap.first, "last": gap.last, "state": "not computed"}
-        for gap in view.statuses.gaps(wanted)
+    parts: list[StatusRange | KeyRange] = [
+        *view.statuses.overlapping(wanted),
+        *view.statuses.gaps(wanted),
     ]
-    return _summary(plan) | {"ranges": sorted(ranges, key=lambda one: one["first"])}
+    parts.sort(key=lambda part: part.first)
+    ranges = [
+        _explain_status(plan, part, now)
+        if isinstance(part, StatusRange)
+        else _explain_gap(plan, part)
+        for part in parts[:MAX_RANGES]
+    ]
+    return _summary(plan) | {"range_count": len(parts), "ranges": ranges}
+
+
+def _explain_gap(plan: Plan, gap: KeyRange) -> dict[str, Any]:
+    return {
+        "first": gap.first,
+        "last": gap.last,
+        "state": "not computed",
+        "sources": _sources(plan, gap),
+    }
 
 
 def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, Any]:
-    expired = status.expires is not None and now >= status.expires
     contexts = [context for context in status.contexts.values() if context.step.plan is plan]
     sources = [
         {
@@ -75,7 +93,7 @@ def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, An
     found: dict[str, Any] = {
         "first": status.first,
         "last": status.last,
-        "state": "fresh" if status.fresh and not expired else "stale",
+        "state": "fresh" if _is_fresh(status, now) else "stale",
         "rows": _rows(status),
         "source_rows_read": status.rows_read,
         "waiting_changes": sum(len(context.log or ()) for context in contexts),
@@ -87,18 +105,81 @@ def _explain_status(plan: Plan, status: StatusRange, now: float) -> dict[str, An
     return found
 
 
+def _is_fresh(status: StatusRange, now: float) -> bool:
+    return status.fresh and (status.expires is None or now < status.expires)
+
+
 def _rows(status: StatusRange) -> int:
     view = status.view
-    spans = view.table.spans(status.keys)
     if view.table.rows == view.rows:
-        return sum(len(keys) for keys, _ in spans)
-    return sum(view.writes(key) for keys, _ in spans for key in keys)
+        return view.table.count(status.keys)
+    return sum(view.writes(key) for keys, _ in view.table.spans(status.keys) for key in keys)
 
 
 def _sources(plan: Plan, keys: KeyRange) -> list[dict[str, str]]:
-    """The source ranges of a join that watches none: what the output range alone tells."""
+    """The source ranges where none are watched: what the output range alone tells."""
     slots = slots_of_range(plan.join.output, keys)
     if slots is None:
         return []
     found = [(source.text, source.pattern.containing_range(slots)) for source in plan.join.sources]
     return [{"source": text, "first": first, "last": last} for text, (first, last) in found]
+
+
+class Lookout:
+    """Finds what a read would miss: it goes the way of the read, and computes nothing.
+
+    What would be found missing only after something else was computed is not seen, and of
+    much that is missing only the first.
+    """
+
+    def __init__(
+        self, store: Store, catalogue: Catalogue, residency: Residency, now: float
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._residency = residency
+        self._now = now
+        self._execution = Execution(self._spans)
+        self._missing: dict[KeyRange, None] = {}
+        self._looks = 0
+
+    def missing(self, keys: KeyRange) -> list[KeyRange]:
+        """The first of the ranges that a read of `keys` would ask for."""
+        if not self._residency.remote:
+            return []
+        self._note(keys)
+        for table in self._store.tables_overlapping(keys):
+            for view in self._catalogue.views.get(table.name, ()):
+                self._look_below(view, keys)
+            for plan in self._catalogue.pulls.get(table.name, ()):
+                self._execution.derive_range(plan, keys, self._enter)
+        return sorted(self._missing)[:MAX_RANGES]
+
+    def _note(self, keys: KeyRange) -> None:
+        self._missing.update(dict.fromkeys(self._residency.missing(keys)))
+
+    def _look_below(self, view: View, keys: KeyRange) -> None:
+        """Look at the sources of what would be computed or settled."""
+        keys = keys.clip(view.keys)
+        stale = (one for one in view.statuses.overlapping(keys) if not _is_fresh(one, self._now))
+        for part in [*(one.keys.clip(keys) for one in stale), *view.statuses.gaps(keys)]:
+            for plan in view.plans:
+                self._execution.derive_range(plan, part, self._enter)
+
+    def _enter(self, step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
+        known = len(self._missing)
+        self._looks += 1
+        if known >= MAX_RANGES or self._looks > MAX_LOOKS:
+            return False
+        for keys in ranges:
+            self._note(keys)
+            for view in step.feeders:
+                self._look_below(view, keys)
+            for pull in step.pulls:
+                self._execution.derive_range(pull, keys, self._enter)
+        # The rows of the last source lead nowhere.
+        return len(self._missing) == known and not step.is_last
+
+    def _spans(self, step: Step, keys: KeyRange) -> Iterable[tuple[list[str], list[Value]]]:
+        table = self._store.tables.get(step.table)
+        return table.spans(keys) if table is not None else ()

@@ -221,11 +221,29 @@ def test_explain_shows_joins_ranges_and_sources() -> None:
     [join] = shown["joins"]
     assert (join["name"], join["maintenance"], join["computes"]) == ("t#1", "push", 1)
     before, ann, after = join["ranges"]
-    assert before == {"first": "t|", "last": "t|ann|", "state": "not computed"}
-    assert after == {"first": "t|ann}", "last": "t}", "state": "not computed"}
+    sources = [
+        {"source": "check s|<user>|<poster>", "first": "s|", "last": "s}"},
+        {"source": "copy p|<poster>|<time>", "first": "p|", "last": "p}"},
+    ]
+    assert (before, after) == (
+        {"first": "t|", "last": "t|ann|", "state": "not computed", "sources": sources},
+        {"first": "t|ann}", "last": "t}", "state": "not computed", "sources": sources},
+    )
+    assert join["range_count"] == 3
     assert (ann["state"], ann["rows"], ann["waiting_changes"]) == ("stale", 2, 1)
     assert [source["first"] for source in ann["sources"]] == ["s|ann|", "p|bob|"]
     assert cache.explain("t|", "t}") == shown, "looking changes nothing"
+
+
+def test_explain_of_many_ranges_stays_small() -> None:
+    cache = Cache()
+    cache.add_join("n|<p> = count p|<p>|<n>")
+    for number in range(300):
+        cache.put(f"p|{number:03d}|1", "1")
+        cache.get(f"n|{number:03d}")
+    [join] = cache.explain("n|", "n}")["joins"]
+    assert (join["range_count"], len(join["ranges"])) == (601, 100)
+    assert [one["state"] for one in join["ranges"][:3]] == ["not computed", "fresh", "not computed"]
 
 
 def test_hits_are_those_of_the_joins_that_were_read() -> None:

@@ -46,6 +46,32 @@ def test_freshen_names_what_is_missing_until_it_is_loaded() -> None:
     assert len(database.loads) == 2, "changes of what is resident need no load"
 
 
+@pytest.mark.parametrize("pulled", [False, True])
+def test_explain_names_what_a_read_would_miss(pulled: bool) -> None:
+    database = twip(TIMELINE.replace("= check", "= pull check") if pulled else TIMELINE)
+    cache = database.cache
+    for _ in range(3):
+        shown = cache.explain(*ANN)["missing"]
+        missing = cache.freshen(ANN)
+        assert shown == [list(keys) for keys in missing]
+        database.load(missing)
+    assert missing == []
+    database.put("s|ann|liz")
+    assert cache.explain(*ANN)["missing"] == [list(prefix("p|liz|"))], "a change that waits"
+
+
+def test_explain_looks_through_joins_over_joins() -> None:
+    database = twip(TIMELINE, COUNT, TOP)
+    database.put("g|1|ann")
+    cache = database.cache
+    assert cache.explain("top|1|", "top|1}")["missing"] == [["s|ann|", "s|ann}"]]
+    database.load([prefix("s|ann|"), BOB])
+    assert cache.explain("top|1|", "top|1}")["missing"] == [["p|eve|", "p|eve}"]]
+    database.load([prefix("p|eve|")])
+    assert cache.explain("top|1|", "top|1}")["missing"] == []
+    assert cache.stats()["joins"]["t#1"]["computes"] == 0, "looking computes nothing"
+
+
 @pytest.mark.parametrize(
     "read",
     [
