@@ -101,7 +101,9 @@ def read_tokens(text: str) -> dict[str, Principal]:
     return principals
 
 
-def _principal(entry: Mapping[str, Any]) -> tuple[str, Principal]:
+def _principal(entry: Any) -> tuple[str, Principal]:
+    if not isinstance(entry, Mapping):
+        raise BadRequest("it is not a table")
     if unknown := set(entry) - {"name", "token", "sha256", "role", "prefixes"}:
         raise BadRequest(f"{min(unknown)!r} is no part of a token")
     name, role, prefixes = entry.get("name"), entry.get("role"), entry.get("prefixes", [""])
@@ -111,6 +113,8 @@ def _principal(entry: Mapping[str, Any]) -> tuple[str, Principal]:
         raise BadRequest(f"role {role!r} is not one of {', '.join(ROLES)}")
     if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
         raise BadRequest("prefixes is a list of texts")
+    if not prefixes:
+        raise BadRequest("prefixes is empty; leave it out if all keys are meant")
     return _hash_in(entry), Principal(name, role, tuple(prefix(one) for one in prefixes))
 
 

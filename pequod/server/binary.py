@@ -5,113 +5,86 @@ a slice of time or of answers, so that one client cannot starve the others, and 
 while the client does not read.
 """
 
-import asyncio
 import logging
 from time import monotonic
 from typing import Any
 
 from pequod.errors import OversizedKey, PequodError, ServerFault, Unauthorized
 from pequod.server.service import Methods, check_arguments, too_large, unknown_method
-from pequod.server.tcp import Port, Session, peer_of
-from pequod.wire import BROKEN, Pack, error_map, packer, request_unpacker
+from pequod.server.tcp import SLICE_SECONDS, Port, Session, peer_of
+from pequod.wire import BROKEN, error_map, request_unpacker
 
 log = logging.getLogger("pequod.server")
 
-SLICE_SECONDS = 0.002
 SLICE_BYTES = 256 * 1024
 STRANGERS_FRAME = 4096  # bytes of a request before a token is shown
+RENEWAL = 1 << 20  # bytes, after which an unpacker makes room: it keeps that of its largest request
 
 _NO_METHODS: Methods = {}
+_NO_REQUEST = "a request is [id, method, argument...] with an id above 0"
+_TOO_LONG = "a request over the limit (max_frame)"
 
 
 class BinaryConnection(Session):
     """One client."""
 
-    __slots__ = (
-        "_busy",
-        "_calls",
-        "_fed",
-        "_limit",
-        "_methods",
-        "_pack",
-        "_partial",
-        "_port",
-        "_stalled",
-        "_transport",
-        "_unpacker",
-    )
+    __slots__ = ("_begun", "_busy", "_fed", "_methods", "_owes", "_unpacker")
 
     def __init__(self, port: Port) -> None:
-        self._port = port
-        self._transport: Any = None
-        self._pack: Pack = packer()
-        self._methods: Methods = _NO_METHODS
-        self._calls = port.service.calls
-        self._limit = port.config.max_reply
-        self._fed = 0
-        self._partial = False  # a request has begun to arrive
-        self._busy = False  # requests wait for their turn, or for the client to read
-        self._stalled = False  # the client does not read
+        super().__init__(port)
+        newcomer = port.access.newcomer
+        self._methods = port.service.methods_for(newcomer) if newcomer else _NO_METHODS
         self._unpacker = request_unpacker(port.config.max_frame)
-        if port.access.newcomer is not None:
-            self._methods = port.service.methods_for(port.access.newcomer)
+        self._fed = 0  # bytes that came
+        self._begun = 0  # bytes of them before the first request that is not served
+        self._busy = False  # requests wait for their turn, or for the client to read
+        self._owes: object = None  # what the client has a deadline for, if not for reading
 
     # What the event loop calls.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
     def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return  # TLS hands over what it still has
         self._fed += len(data)
         try:
             self._unpacker.feed(data)
         except BROKEN:
-            self.close("a request over the limit (max_frame)")
+            self.close(_TOO_LONG)
             return
         if not self._busy:
             self._serve()
 
-    def pause_writing(self) -> None:
-        self._stalled = True
-        reason = "it does not read its answers (stall_seconds)"
-        self._port.expect(self, self._port.config.stall_seconds, reason)
-
     def resume_writing(self) -> None:
-        self._stalled = False
-        self._port.relax(self)
+        super().resume_writing()
         if self._busy:
-            self._serve()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._port.remove(self)
-        self._transport = None  # breaks the cycle with the transport
-        self._methods = _NO_METHODS
+            self._go_on()
 
     # What the port calls.
 
-    def close(self, reason: str) -> None:
-        if self._transport is not None:
-            log.warning("closed %s: %s", peer_of(self._transport), reason)
-            self._transport.abort()
-
     def drain(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        if not self._busy:  # otherwise it ends when all that came is answered
+            super().drain()
 
     # Serving.
 
     def _serve(self) -> None:
         """Answer what has arrived, for a slice of time."""
-        methods, calls, pack, limit = self._methods, self._calls, self._pack, self._limit
+        port, methods, unpacker = self._port, self._methods, self._unpacker
+        calls, pack, tell = port.service.calls, port.pack, unpacker.tell
+        limit, longest, begun = port.config.max_reply, port.config.max_frame, self._begun
         replies: list[bytes] = []
         size = 0
         more = False
         end = monotonic() + SLICE_SECONDS
         try:
-            for message in self._unpacker:
+            for message in unpacker:
+                ended = tell()
+                if ended - begun > longest:
+                    raise ValueError(_TOO_LONG)
+                begun = ended
                 number, name = message[0], message[1]
-                if number.__class__ is not int or number < 1:
-                    raise ValueError("a request has a positive integer first")
+                if number.__class__ is not int or number < 1 or message.__class__ is not tuple:
+                    raise ValueError(_NO_REQUEST)
                 try:
                     result = methods[name](*message[2:])
                     calls[name] += 1
@@ -132,23 +105,28 @@ class BinaryConnection(Session):
                 if size > SLICE_BYTES or monotonic() > end:
                     more = True
                     break
-        except (*BROKEN, IndexError) as error:
-            self._leave(replies, f"not a request: {str(error) or type(error).__name__:.100}")
+        except (IndexError, TypeError):
+            self._leave(replies, _NO_REQUEST)
             return
-        if self._transport is None:
+        except BROKEN as error:
+            self._leave(replies, f"{str(error) or type(error).__name__:.100}")
             return
+        self._begun = begun
         if replies:
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
-        if more:
+        if more or self._stalled:
             self._wait_for_turn()
         else:
             self._wait_for_data()
 
     def _wait_for_turn(self) -> None:
+        """Others come first, or the client reads first."""
         if not self._busy:
             self._busy = True
             self._transport.pause_reading()
+        self._owes = None
         if not self._stalled:
+            self._port.relax(self)
             self._port.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -157,40 +135,53 @@ class BinaryConnection(Session):
             self._serve()
 
     def _wait_for_data(self) -> None:
+        """All is answered, but for a request that is not complete."""
         if self._busy:
             self._busy = False
             self._transport.resume_reading()
-        if self._unpacker.tell() != self._fed:
-            waiting = self._fed - self._unpacker.tell()
-            if self._methods is _NO_METHODS and waiting > STRANGERS_FRAME:
+        if self._port.draining:
+            self._transport.close()
+            return
+        waiting = self._fed - self._begun
+        if self._methods is _NO_METHODS:
+            if waiting > STRANGERS_FRAME:
                 self.close("a long request without a token")
-            elif not self._partial:
-                self._partial = True
-                reason = "a request that does not go on (request_seconds)"
-                self._port.expect(self, self._port.config.request_seconds, reason)
-        elif self._partial:
-            self._partial = False
-            if not self._stalled:
+            self._owe("token", "no token came (request_seconds)")
+        elif waiting:
+            if waiting > self._port.config.max_frame:
+                self.close(_TOO_LONG)
+            self._owe(self._begun, "a request that does not go on (request_seconds)")
+        else:
+            if self._owes is not None:
+                self._owes = None
                 self._port.relax(self)
+            if self._fed > RENEWAL:
+                self._unpacker = request_unpacker(self._port.config.max_frame)
+                self._fed = self._begun = 0
+
+    def _owe(self, what: object, reason: str) -> None:
+        """The deadline counts from when this was first owed."""
+        if self._owes != what:
+            self._owes = what
+            self._port.expect(self, self._port.config.request_seconds, reason)
 
     def _leave(self, replies: list[bytes], reason: str) -> None:
         """Give the answers so far, and close."""
-        if self._transport is not None:
-            log.warning("closed %s: %s", peer_of(self._transport), reason)
-            self._transport.write(b"".join(replies))
-            self._transport.close()
+        log.warning("closed %s: %s", peer_of(self._transport), reason)
+        self._transport.write(b"".join(replies))
+        self._transport.close()
 
     # Answers that are no results.
 
     def _refused(self, number: int, error: PequodError) -> bytes:
         self._port.service.errors[error.code] += 1
-        return self._pack((number, error_map(error), None))
+        return self._port.pack((number, error_map(error), None))
 
     def _failed(self, number: int, name: object, args: tuple[Any, ...], error: Exception) -> bytes:
         """The answer to a call that ended in none of our errors."""
         try:
             if name not in self._methods:
-                return self._pack((number, None, self._unknown(name, args)))
+                return self._port.pack((number, None, self._unknown(name, args)))
             if isinstance(error, TypeError):
                 check_arguments(str(name), self._methods[str(name)], args)
         except PequodError as refused:

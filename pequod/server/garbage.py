@@ -10,11 +10,15 @@ import gc
 import time
 from typing import Any
 
-YOUNG = 5_000  # objects, before the youngest are looked at
+YOUNG = 2_000  # objects, before the youngest are looked at
 OLDER = 10  # such looks, before those that outlived one are looked at again
 NEVER = 1_000_000_000
 FEW = 2  # batches of objects that are quickly looked at before they are frozen
 TICK_SECONDS = 0.5
+
+# The collector is one for the process, which may run several servers.
+_running: set["Collector"] = set()
+_before: list[int] = []
 
 
 class Collector:
@@ -24,13 +28,15 @@ class Collector:
         self.collections = 0
         self.longest_seconds = 0.0
         self._began = 0.0
-        self._before = gc.get_threshold()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        if not _running:
+            _before[:] = gc.get_threshold()
+            gc.set_threshold(YOUNG, OLDER, NEVER)
+        _running.add(self)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(YOUNG, OLDER, NEVER)
         gc.callbacks.append(self._measure)
         self._tick()
 
@@ -38,8 +44,10 @@ class Collector:
         if self._timer is not None:
             self._timer.cancel()
         gc.callbacks.remove(self._measure)
-        gc.set_threshold(*self._before)
-        gc.unfreeze()
+        _running.discard(self)
+        if not _running:
+            gc.set_threshold(*_before)
+            gc.unfreeze()
 
     def stats(self) -> dict[str, Any]:
         return {

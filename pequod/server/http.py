@@ -7,46 +7,49 @@ origin, and carry a content type that a plain form cannot send.
 """
 
 import asyncio
+import ipaddress
 import logging
 from functools import lru_cache
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
-from pequod.errors import Forbidden, PequodError, ServerFault, TooLarge, Unauthorized
+from pequod.errors import Forbidden, PequodError, ServerFault, Unauthorized
 from pequod.server.routes import Routes, failure
 from pequod.server.service import Methods
-from pequod.server.tcp import Port, Session, peer_of
+from pequod.server.tcp import Port, Session
 
 log = logging.getLogger("pequod.server")
 
 KEEPALIVE_SECONDS = 75.0
 
-_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAME_SITE = frozenset({"same-origin", "none"})
 
 
 class HttpConnection(Session):
     """One connection, handed on to aiohttp, with the deadlines that aiohttp lacks."""
 
+    __slots__ = ("_ahead", "_arriving", "_body", "_connections", "_inner")
+
     def __init__(self, port: Port, connections: dict[Any, "HttpConnection"], inner: Any) -> None:
-        self._port = port
+        super().__init__(port)
         self._connections = connections
         self._inner = inner
-        self._transport: Any = None
-        self._serving = False
-        self._stalled = False
+        self._body: Any = None  # of the request that is being answered
+        self._arriving = False  # the head of a request has begun to arrive
+        self._ahead = False  # so has that of the next one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        super().connection_made(transport)
         self._connections[self._inner] = self
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._serving:
-            reason = "a request that does not go on (request_seconds)"
-            self._port.expect(self, self._port.config.request_seconds, reason)
+        if self._body is None:
+            self._arrive()
+        elif self._body.is_eof():
+            self._ahead = True
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -54,41 +57,61 @@ class HttpConnection(Session):
         return answer
 
     def pause_writing(self) -> None:
-        self._stalled = True
-        reason = "it does not read its answers (stall_seconds)"
-        self._port.expect(self, self._port.config.stall_seconds, reason)
+        super().pause_writing()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._stalled = False
-        self._port.relax(self)
+        super().resume_writing()
+        if self._arriving:
+            self._expect_request()
         self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.pop(self._inner, None)
-        self._port.remove(self)
-        self._transport = None
+        super().connection_lost(error)
         self._inner.connection_lost(error)
 
-    def begin(self) -> None:
-        """The head of a request is complete."""
-        self._serving = True
-        self._port.relax(self)
+    def drain(self) -> None:
+        if self._body is None:  # otherwise its answer says that it is the last
+            super().drain()
 
-    def end(self) -> None:
-        """The request has its answer."""
-        self._serving = False
+    def begin(self, body: Any) -> None:
+        """The head of a request is complete."""
+        self._body = body
+        self._arriving = False
         if not self._stalled:
             self._port.relax(self)
 
-    def close(self, reason: str) -> None:
-        if self._transport is not None:
-            log.warning("closed %s: %s", peer_of(self._transport), reason)
-            self._transport.abort()
+    def end(self) -> None:
+        """The request has its answer."""
+        self._body = None
+        if self._ahead:
+            self._ahead = False
+            self._arrive()
 
-    def drain(self) -> None:
-        if self._transport is not None and not self._serving:
-            self._transport.close()
+    def _arrive(self) -> None:
+        """The deadline counts from the first byte of a request."""
+        if not self._arriving:
+            self._arriving = True
+            if not self._stalled:
+                self._expect_request()
+
+    def _expect_request(self) -> None:
+        reason = "a request that does not go on (request_seconds)"
+        self._port.expect(self, self._port.config.request_seconds, reason)
+
+
+class _Log:
+    """What aiohttp logs: a line, not a traceback, for a client that does not speak HTTP."""
+
+    def exception(self, message: str, *args: object, exc_info: Any = True) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            said = exc_info.message.partition("\n")[0]
+            log.warning("closed %s: not HTTP: %.100s", *args, said)
+        else:
+            log.error(message, *args, exc_info=exc_info)
+
+    debug = exception  # that is where bytes go that are no HTTP at all, and nothing else
 
 
 class Http:
@@ -100,12 +123,14 @@ class Http:
         self._connections: dict[Any, HttpConnection] = {}
         newcomer = port.access.newcomer
         self._open_methods = port.service.methods_for(newcomer) if newcomer else None
-        self._names = _LOCAL_NAMES | {port.config.host} | set(port.config.allowed_hosts)
+        self._names = {name.lower() for name in (port.config.host, *port.config.allowed_hosts)}
         # aiohttp's lower level: a router and middlewares would take a third of the time.
         self._server = web.Server(
             self._answer,
             request_factory=self._request,
             access_log=None,
+            logger=cast(logging.Logger, _Log()),
+            lingering_time=port.config.request_seconds,
             keepalive_timeout=KEEPALIVE_SECONDS,
             auto_decompress=False,  # a small body must not become a large one
         )
@@ -126,10 +151,21 @@ class Http:
         )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Let a request in, or not; whatever goes wrong becomes an answer."""
+        """The answer, and what it means for the connection."""
         connection = self._connections.get(request.protocol)
         if connection is not None:
-            connection.begin()
+            connection.begin(request.content)
+        try:
+            response = await self._outcome(request)
+        finally:
+            if connection is not None:
+                connection.end()
+        if self._port.draining or not request.content.is_eof():
+            response.force_close()
+        return response
+
+    async def _outcome(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Let a request in, or not; whatever goes wrong becomes an answer."""
         try:
             route = self._routes.find(request.method, request.path)
             if route.is_open:
@@ -139,27 +175,25 @@ class Http:
         except PequodError as error:
             self._port.service.errors[error.code] += 1
             return failure(request, error)
-        except web.HTTPRequestEntityTooLarge:
-            limit = self._port.config.max_frame
-            return failure(request, TooLarge(f"a request over {limit} bytes (max_frame)"))
         except Exception as error:
-            log.exception("%s %s failed: %r", request.method, request.path, error)
+            log.exception("%s %r failed: %r", request.method, request.path, error)
             return failure(request, ServerFault("this failed; the server's log says why"))
-        finally:
-            if connection is not None:
-                connection.end()
 
     def _check_origin(self, request: web.BaseRequest) -> None:
         """Refuse what a web page of another site made a browser send."""
         headers = request.headers
         host, origin = headers.get("Host", ""), headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Forbidden("a request from a page of another site")
         if headers.get("Sec-Fetch-Site", "none") not in _SAME_SITE:
             raise Forbidden("a request from a page of another site")
         # A name of another site may lead here; a token, which that site cannot know, proves intent.
-        if self._port.access.is_open and _name(host) not in self._names:
+        if self._port.access.is_open and not self._is_ours(host):
             raise Forbidden(f"{host!r:.60} is no name of this server; add it with --allowed-hosts")
+
+    def _is_ours(self, host: str) -> bool:
+        name = _name(host)
+        return name == "localhost" or name in self._names or _is_address(name)
 
     def _methods(self, request: web.BaseRequest) -> Methods:
         if self._open_methods is not None:
@@ -181,3 +215,13 @@ def _name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower()
+
+
+@lru_cache(100)
+def _is_address(name: str) -> bool:
+    """True for the number of a machine, which no other site can own as it can a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

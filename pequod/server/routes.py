@@ -1,89 +1,42 @@
-"""The HTTP routes: the methods by `POST /rpc`, plain reads for people, health and metrics.
-
-JSON has no bytes, so a value of bytes is written {"base64": "..."}, in both directions.
-"""
+"""The HTTP routes: the methods by `POST /rpc`, plain reads for people, health and metrics."""
 
 import asyncio
-import base64
-import binascii
-import json
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from pequod.errors import (
-    BadRequest,
-    ComputedKey,
-    Forbidden,
-    MissingData,
-    PequodError,
-    ServerFault,
-    TimedOut,
-    TooLarge,
-    Unauthorized,
-    UnknownJoin,
-    UnknownMethod,
-)
+from pequod.errors import BadRequest, PequodError, ServerFault, TimedOut, TooLarge, Unauthorized
 from pequod.keys import prefix
+from pequod.server.formats import (
+    JSON,
+    MSGPACK,
+    NoSuchKey,
+    NoSuchRoute,
+    UnsupportedType,
+    WrongVerb,
+    array,
+    packed,
+    parsed,
+    status_of,
+)
 from pequod.server.metrics import exposition
 from pequod.server.openapi import document
 from pequod.server.pages import HOME
 from pequod.server.service import Methods, check_arguments, too_large, unknown_method
-from pequod.server.tcp import Port
-from pequod.wire import BROKEN, error_map, packer, unpack_request
+from pequod.server.tcp import SLICE_SECONDS, Port
+from pequod.wire import error_map
 
-JSON, MSGPACK = "application/json", "application/msgpack"
+log = logging.getLogger("pequod.server")
+
 MAX_BATCH = 10_000  # calls
 
 Handler = Callable[[web.BaseRequest, Methods], Awaitable[web.StreamResponse]]
 
 
-class NoSuchKey(PequodError):
-    """The answer of a plain read that finds nothing."""
-
-    code = "no_such_key"
-
-
-class UnsupportedType(BadRequest):
-    """A body in a format that is not spoken here."""
-
-    code = "unsupported_type"
-
-
-class NoSuchRoute(PequodError):
-    """A path that leads nowhere."""
-
-    code = "no_such_route"
-
-
-class WrongVerb(BadRequest):
-    """A path that does not take this verb."""
-
-    code = "wrong_verb"
-
-    def __init__(self, message: str, allowed: str) -> None:
-        super().__init__(message)
-        self.allowed = allowed
-
-
-_STATUS: tuple[tuple[type[PequodError], int], ...] = (
-    (TooLarge, 413),
-    (ComputedKey, 409),
-    (UnknownMethod, 404),
-    (UnknownJoin, 404),
-    (NoSuchKey, 404),
-    (NoSuchRoute, 404),
-    (WrongVerb, 405),
-    (UnsupportedType, 415),
-    (TimedOut, 408),
-    (MissingData, 503),
-    (Unauthorized, 401),
-    (Forbidden, 403),
-    (ServerFault, 500),
-    (PequodError, 400),
-)
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -172,31 +125,59 @@ class Routes:
             raise UnsupportedType(f"a body of {kind:.60}; send {JSON} or {MSGPACK}")
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise UnsupportedType("a compressed body; send it as it is")
-        said = _parsed(await self._body(request), kind)
+        said = parsed(await self._body(request), kind)
         if not isinstance(said, list | tuple) or not said:
             raise BadRequest("say [method, argument...], or a list of such calls")
         if isinstance(said[0], str):
             return self._answer({"result": self._call(methods, *said)}, kind)
         if len(said) > MAX_BATCH:
             raise TooLarge(f"{len(said)} calls in a batch; at most {MAX_BATCH}")
-        return self._answer([self._outcome(methods, call) for call in said], kind)
+        return _ready(array(await self._batch(methods, said, kind), kind), kind)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        seconds = self._port.config.request_seconds
+        limit, seconds = self._port.config.max_frame, self._port.config.request_seconds
+        if (request.content_length or 0) > limit:
+            raise _too_long(limit)
         try:
             async with asyncio.timeout(seconds):
+                if request.headers.get("Expect", "").lower() == "100-continue":
+                    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 return await request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise _too_long(limit) from error
         except TimeoutError as error:
             raise TimedOut(f"the body did not arrive in {seconds:g} seconds") from error
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise BadRequest(f"the body broke off: {error}") from error
 
-    def _outcome(self, methods: Methods, call: object) -> dict[str, Any]:
+    async def _batch(self, methods: Methods, calls: Iterable[object], kind: str) -> list[bytes]:
+        """What each call has come to; others are served in between."""
+        outcomes, size, limit = [], 0, self._port.config.max_reply
+        end = monotonic() + SLICE_SECONDS
+        for call in calls:
+            outcome = self._outcome(methods, call, kind)
+            if size + len(outcome) > limit:
+                outcome = packed({"error": error_map(too_large(limit))}, kind)
+            size += len(outcome)
+            outcomes.append(outcome)
+            if monotonic() > end:
+                await asyncio.sleep(0)
+                end = monotonic() + SLICE_SECONDS
+        return outcomes
+
+    def _outcome(self, methods: Methods, call: object, kind: str) -> bytes:
         """What one call of a batch has come to."""
         try:
             if not isinstance(call, list | tuple) or not call or not isinstance(call[0], str):
                 raise BadRequest("a call is [method, argument...]")
-            return {"result": self._call(methods, *call)}
+            return packed({"result": self._call(methods, *call)}, kind)
         except PequodError as error:
-            return {"error": error_map(error)}
+            refused = error
+        except Exception as error:
+            log.exception("a call of a batch failed: %r", error)
+            refused = ServerFault("this failed; the server's log says why")
+        self._port.service.errors[refused.code] += 1
+        return packed({"error": error_map(refused)}, kind)
 
     def _call(self, methods: Methods, name: str, *args: Any) -> Any:
         method = methods.get(name)
@@ -241,17 +222,25 @@ class Routes:
 def answer(
     result: Any, kind: str = JSON, status: int = 200, limit: int = sys.maxsize
 ) -> web.Response:
-    body = packer()(result) if kind == MSGPACK else f"{_to_json(result)}\n".encode()
+    """A result as a response; one over the limit is refused."""
+    return _ready(packed(result, kind), kind, status, limit)
+
+
+def _ready(
+    body: bytes, kind: str = JSON, status: int = 200, limit: int = sys.maxsize
+) -> web.Response:
+    """The same of a result that is packed already."""
     if len(body) > limit:
         raise too_large(limit)
+    # A text file ends in a line feed, and in a terminal the prompt is then on a line of its own.
+    body = body if kind == MSGPACK else body + b"\n"
     return web.Response(body=body, status=status, headers=_HEADERS_OF[kind])
 
 
 def failure(request: web.BaseRequest, error: PequodError) -> web.Response:
     """The answer for an error, in the format of the request."""
     kind = MSGPACK if request.content_type == MSGPACK and request.path == "/rpc" else JSON
-    status = next(status for of, status in _STATUS if isinstance(error, of))
-    response = answer({"error": error_map(error)}, kind, status)
+    response = answer({"error": error_map(error)}, kind, status_of(error))
     if isinstance(error, Unauthorized):
         response.headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, WrongVerb):
@@ -259,29 +248,8 @@ def failure(request: web.BaseRequest, error: PequodError) -> web.Response:
     return response
 
 
-def _written(value: object) -> dict[str, str]:
-    assert isinstance(value, bytes), f"{type(value).__name__} is not a part of any answer"
-    return {"base64": base64.b64encode(value).decode()}
-
-
-_to_json = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, default=_written, separators=(",", ":")
-).encode
-
-
-def _parsed(body: bytes, kind: str) -> Any:
-    try:
-        if kind == MSGPACK:
-            return unpack_request(body)
-        return json.loads(body.decode("utf-8"), object_hook=_read)
-    except (*BROKEN, binascii.Error) as error:
-        raise BadRequest(f"the body is no {kind}: {error}") from error
-
-
-def _read(found: dict[str, Any]) -> Any:
-    if found.keys() == {"base64"} and isinstance(found["base64"], str):
-        return base64.b64decode(found["base64"], validate=True)
-    return found
+def _too_long(limit: int) -> TooLarge:
+    return TooLarge(f"a request over {limit} bytes (max_frame)")
 
 
 # Query parameters.

@@ -22,6 +22,7 @@ from pequod.server.tcp import Doorman, Port
 log = logging.getLogger("pequod.server")
 
 BACKLOG = 4096
+_ABORT_SECONDS = 1.0  # more than the loop needs to end what was aborted
 
 
 class Server:
@@ -85,10 +86,11 @@ class Server:
                 ssl_handshake_timeout=self._config.request_seconds if self._tls else None,
                 backlog=BACKLOG,
             )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise BadRequest(
-                f"cannot listen on {self._config.host}:{self._config.port}: "
-                f"{error.strerror or error}; choose another with --host and --port"
+                f"cannot listen on {self._config.host}:{self._config.port}: {reason}; "
+                "choose another with --host and --port"
             ) from error
         self._port, self._http = port, http
         self._collector.start()
@@ -103,14 +105,20 @@ class Server:
         listener.close()
         for session in list(port.open):
             session.drain()
-        end = port.loop.time() + self._config.drain_seconds
-        while port.open and port.loop.time() < end:
-            await asyncio.sleep(0.01)
+        await _emptied(port, self._config.drain_seconds)
         for session in list(port.open):
             session.close("the server stops")
+        await _emptied(port, _ABORT_SECONDS)
         port.stop()
         await http.stop()
         self._collector.stop()
+
+
+async def _emptied(port: Port, seconds: float) -> None:
+    """Wait for the connections to end."""
+    end = port.loop.time() + seconds
+    while port.open and port.loop.time() < end:
+        await asyncio.sleep(0.01)
 
 
 def _access(config: ServerConfig) -> Access:
@@ -130,8 +138,9 @@ def _tls(config: ServerConfig) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(config.tls_cert, config.tls_key)
-    except (OSError, ssl.SSLError) as error:
+        # A password would be asked for at the terminal, and a server may have none.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
+    except (OSError, ValueError) as error:
         raise BadRequest(f"tls_cert: {config.tls_cert} cannot be used: {error}") from error
     return context
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
-from pequod.engine.requests import checked_pairs, checked_range
+from pequod.engine.requests import check_key, checked_pairs, checked_range
 from pequod.errors import BadRequest, BadValue, Forbidden, OversizedKey, TooLarge, UnknownMethod
 from pequod.joins.parser import parse
-from pequod.keys import EVERYTHING, KeyRange, Pair, Value, prefix
+from pequod.keys import EVERYTHING, KeyRange, Pair, Value, point, prefix
 from pequod.server.access import ADMIN, READ, WRITE, Principal
 
 Method = Callable[..., Any]
@@ -52,6 +52,7 @@ class Service:
         self._more_stats = more_stats
         self._config = config
         self._max_rows = config.max_rows
+        self._few_rows = min(_FEW_ROWS, config.max_rows)
         self._started = time.monotonic()
         self._tables: dict[Principal, Methods] = {}
         self.calls: Counter[str] = Counter()
@@ -101,7 +102,8 @@ class Service:
         return confined
 
     def _reach_of_get(self, key: str) -> list[KeyRange]:
-        return [checked_range(key, key)]
+        check_key(key)
+        return [point(key)]
 
     _reach_of_remove = _reach_of_get
 
@@ -114,7 +116,7 @@ class Service:
         return self._reach_of_get(key)
 
     def _reach_of_put_many(self, pairs: Any) -> Iterator[KeyRange]:
-        return (KeyRange(key, key) for key, _ in checked_pairs(pairs))
+        return (point(key) for key, _ in checked_pairs(pairs))
 
     def _reach_of_add_join(self, text: str) -> Iterator[KeyRange]:
         """What the joins read and write: whoever installs them makes the one of the other."""
@@ -123,10 +125,11 @@ class Service:
             for source in join.sources:
                 yield prefix(source.pattern.literal_head)
 
-    def _reach_of_drop_join(self, name: str) -> Iterator[KeyRange]:
+    def _reach_of_drop_join(self, name: str) -> Iterable[KeyRange]:
         for join in self._cache.joins():
             if join["name"] == name:
-                yield from self._reach_of_add_join(join["text"])
+                return self._reach_of_add_join(join["text"])
+        return [EVERYTHING]  # that there is none would tell of those of others
 
     # Methods with limits of their own.
 
@@ -137,7 +140,7 @@ class Service:
         if limit is None or (limit.__class__ is int and limit > max_rows):
             limit = max_rows + 1
         rows = self._cache.scan(first, last, limit, reverse)
-        if len(rows) > _FEW_ROWS:
+        if len(rows) > self._few_rows:
             self._check_size(rows)
         return rows
 

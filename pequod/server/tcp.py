@@ -6,32 +6,77 @@ reading. A timer looks at them now and then, so that a request in good order cos
 
 import asyncio
 import logging
-from abc import abstractmethod
+import socket
 from collections.abc import Callable
 from typing import Any
 
 from pequod.config import ServerConfig
 from pequod.server.access import Access
 from pequod.server.service import Service
-from pequod.wire import is_binary
+from pequod.wire import is_binary, packer
 
 log = logging.getLogger("pequod.server")
 
+SLICE_SECONDS = 0.002  # that one client is served before others have their turn
+LEAST_READ = 64 * 1024  # bytes that a slow reader takes in the time of a deadline, to get another
+
 _LOOK_SECONDS = 0.25
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # seconds; times
 
 
 class Session(asyncio.Protocol):
-    """What the port knows of a connection, whatever it speaks."""
+    """A connection, whatever it speaks: how it is kept to its deadlines, and how it ends."""
 
-    __slots__ = ()
+    __slots__ = ("_port", "_stalled", "_transport", "_unread")
 
-    @abstractmethod
+    def __init__(self, port: "Port") -> None:
+        self._port = port
+        self._transport: Any = None  # uvloop's are no subclass of asyncio's
+        self._stalled = False  # the client does not read its answers
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._port.remove(self)
+        self._transport = None  # breaks the cycle with the transport
+
+    def pause_writing(self) -> None:
+        self._stalled = True
+        self._unread = self._transport.get_write_buffer_size()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        self._stalled = False
+        self._port.relax(self)
+
+    def overdue(self, reason: str) -> None:
+        """A deadline has passed; a client that reads, if slowly, gets another."""
+        if self._stalled:
+            unread = self._transport.get_write_buffer_size()
+            if unread + LEAST_READ <= self._unread:
+                self._unread = unread
+                self._expect_reading()
+                return
+        self.close(reason)
+
     def close(self, reason: str) -> None:
-        """End it now."""
+        """End it now; the log says why, unless it has said so already."""
+        transport = self._transport
+        if transport is not None:
+            if not transport.is_closing():
+                log.warning("closed %s: %s", peer_of(transport), reason)
+            transport.abort()
 
-    @abstractmethod
     def drain(self) -> None:
         """End it once the answers on their way are out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _expect_reading(self) -> None:
+        reason = "it does not read its answers (stall_seconds)"
+        self._port.expect(self, self._port.config.stall_seconds, reason)
 
 
 class Port:
@@ -42,6 +87,7 @@ class Port:
         self.access = access
         self.config = config
         self.loop = asyncio.get_running_loop()
+        self.pack = packer()  # one for all, since a packer keeps the memory of its largest message
         self.open: set[Session] = set()
         self.draining = False
         self.binary: Callable[[Port], Session] | None = None
@@ -60,7 +106,9 @@ class Port:
         self._deadlines.pop(session, None)
 
     def add(self, session: Session) -> bool:
-        """Take a new connection in; False if there are too many."""
+        """Take a new connection in; False if there are too many, or the server stops."""
+        if self.draining:
+            return False
         if len(self.open) >= self.config.max_connections:
             if not self._full:
                 log.warning("refusing connections: %d are open (max_connections)", len(self.open))
@@ -91,22 +139,23 @@ class Port:
         for session, (deadline, reason) in list(self._deadlines.items()):
             if deadline <= now:
                 del self._deadlines[session]
-                session.close(reason)
+                session.overdue(reason)
         self._timer = self.loop.call_later(_LOOK_SECONDS, self._look) if self._deadlines else None
 
 
 class Doorman(Session):
     """A connection that has not said anything yet."""
 
-    def __init__(self, port: Port) -> None:
-        self._port = port
-        self._transport: Any = None  # uvloop's are no subclass of asyncio's
+    __slots__ = ()
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
+        super().connection_made(transport)
         if not self._port.add(self):
             transport.abort()
             return
+        # Whatever the system does not take at once counts as not read, also of a last answer.
+        transport.set_write_buffer_limits(high=1, low=0)
+        _notice_death(transport)
         self._port.expect(self, self._port.config.request_seconds, "no request came")
 
     def data_received(self, data: bytes) -> None:
@@ -117,26 +166,22 @@ class Doorman(Session):
         assert make is not None, "the port knows no such protocol"
         session = make(self._port)
         self._transport = None
+        self._port.replace(self, session)
         transport.set_protocol(session)
         session.connection_made(transport)
-        self._port.replace(self, session)
         session.data_received(data)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._port.remove(self)
-        self._transport = None
-
-    def close(self, reason: str) -> None:
-        if self._transport is not None:
-            log.info("closed %s: %s", peer_of(self._transport), reason)
-            self._transport.abort()
-
-    def drain(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:
     """The other end of a connection, for the log."""
     peer = transport.get_extra_info("peername")
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "a client"
+
+
+def _notice_death(transport: asyncio.BaseTransport) -> None:
+    """Let the system find out that the other machine is gone, though it never said so."""
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not everywhere
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,335 @@
+// The console: what the server holds and does, live. It speaks the server's own HTTP interface and
+// keeps nothing; a token stays in this tab.
+
+const byId = (id) => document.getElementById(id);
+const MAX_VALUE = 300; // characters of a value that are shown
+const STATS_MILLISECONDS = 1000;
+
+// Talking to the server.
+
+let token = sessionStorage.getItem("token");
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const response = await fetch(path, { ...options, headers });
+  byId("access").hidden = response.status !== 401;
+  if (!response.ok) {
+    const { error } = await response.json();
+    throw Object.assign(new Error(error.message), error);
+  }
+  return response;
+}
+
+const read = async (path) => (await ask(path)).json();
+
+const call = async (...said) => {
+  const body = JSON.stringify(said);
+  const headers = { "Content-Type": "application/json" };
+  return (await (await ask("/rpc", { method: "POST", headers, body })).json()).result;
+};
+
+function trouble(error) {
+  byId("trouble").hidden = !error;
+  byId("trouble").textContent = error ? error.message : "";
+}
+
+byId("access").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = byId("token").value.trim();
+  sessionStorage.setItem("token", token);
+  refresh();
+});
+
+// Building pages: text goes in as text, never as HTML.
+
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  Object.assign(made, properties);
+  made.append(...children);
+  return made;
+}
+
+function shape(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+const number = (value) => Math.round(value).toLocaleString("en");
+
+function bytes(size) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  for (; size >= 1024 && unit < units.length - 1; unit++) size /= 1024;
+  return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
+}
+
+const shown = (value) => {
+  const text = typeof value === "string" ? value : `base64 ${value.base64}`;
+  return text.length > MAX_VALUE ? `${text.slice(0, MAX_VALUE)}…` : text;
+};
+
+// Tables and joins, with rates.
+
+let before = null;
+
+async function refresh() {
+  try {
+    const stats = await read("/v1/stats");
+    const joins = await read("/v1/joins");
+    trouble(null);
+    show(stats, joins);
+  } catch (error) {
+    trouble(error);
+  }
+}
+
+function show(stats, joins) {
+  const { server } = stats;
+  const calls = (one) => Object.values(one.server.calls).reduce((sum, value) => sum + value, 0);
+  const seconds = before ? server.uptime_seconds - before.server.uptime_seconds : 0;
+  const rate = (now, then) => (seconds > 0 ? number((now - then) / seconds) : "");
+  const limit = stats.memory_limit === null ? "" : ` of ${bytes(stats.memory_limit)}`;
+  byId("summary").textContent =
+    `${number(stats.keys)} keys, ${bytes(stats.bytes)}${limit}; ${number(server.connections)} ` +
+    `connections, ${before ? rate(calls(stats), calls(before)) : 0} calls/s, up ${number(server.uptime_seconds)} s`;
+  const counted = ["hits", "computes", "updater_runs", "invalidations", "evictions"];
+  const rates = (kind, name, one) =>
+    counted.map((field) => rate(one[field], before?.[kind]?.[name]?.[field] ?? 0));
+  const head = ["keys", "memory", "", "hits/s", "computes/s", "updates/s", "invalid/s", "evicted/s"];
+  const memory = (one) =>
+    element("meter", { min: 0, max: Math.max(1, stats.bytes), value: one.bytes, title: bytes(one.bytes) });
+  const facts = (kind, name, one) => [number(one.keys), bytes(one.bytes), memory(one), ...rates(kind, name, one)];
+  fillTable("tables", ["table", ...head], Object.entries(stats.tables).map(([name, one]) => [
+    link(name || "(no table)", () => browse(name ? `${name}|` : "")), ...facts("tables", name, one)]));
+  fillTable("joins", ["join", "", "text", ...head], joins.map((join) => [
+    join.name, join.maintenance, textCell(join), ...facts("joins", join.name, stats.joins[join.name])]));
+  before = stats;
+}
+
+const textCell = (join) =>
+  element("span", { className: "text", title: join.warnings.join("\n") },
+    element("code", { textContent: join.text }), join.warnings.length ? " ⚠" : "");
+
+const link = (text, go) => {
+  const made = element("a", { href: "#browser-part", textContent: text });
+  made.addEventListener("click", (event) => { event.preventDefault(); go(); });
+  return made;
+};
+
+function fillTable(id, head, rows) {
+  const cell = (content) => element("td", { className: content?.className === "text" ? "text" : "" }, content);
+  byId(id).replaceChildren(
+    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { textContent: name })))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
+}
+
+// Adding joins, with the parser's errors in place.
+
+byId("addjoin").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const area = byId("join-text"), answer = byId("join-answer");
+  answer.hidden = false;
+  try {
+    const installed = await call("add_join", area.value);
+    answer.className = area.className = "";
+    answer.textContent = installed
+      .map(({ name, warnings }) => [`installed ${name}`, ...warnings].join("\n  ")).join("\n");
+    refresh();
+  } catch (error) {
+    answer.className = area.className = "wrong";
+    answer.textContent = error.message;
+    if (error.line) {
+      const lines = area.value.split("\n").slice(0, error.line - 1);
+      const place = lines.reduce((sum, line) => sum + line.length + 1, 0) + error.column - 1;
+      area.focus();
+      area.setSelectionRange(place, place + (area.value.slice(place).match(/^\S+/)?.[0].length ?? 1));
+    }
+  }
+});
+
+// The key browser.
+
+const note = (text) => { byId("browser-note").textContent = text; };
+
+function rowOf([key, value], isNew = false) {
+  const row = element("tr", { className: isNew ? "new" : "" },
+    element("td", { className: "key", textContent: key }),
+    element("td", { className: "value", textContent: shown(value) }));
+  row.dataset.key = key;
+  return row;
+}
+
+const options = () => ({
+  prefix: byId("prefix").value,
+  limit: Math.max(1, Number(byId("limit").value) || 20),
+  reverse: byId("reverse").checked,
+});
+
+function browse(prefix) {
+  byId("prefix").value = prefix;
+  byId("browser").requestSubmit();
+}
+
+byId("browser").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  stopWatching();
+  const { prefix } = options();
+  byId("rows").replaceChildren(element("tbody"));
+  await page(prefix, after(prefix));
+});
+
+// The end of the range of all keys that start with the prefix.
+function after(prefix) {
+  const points = [...prefix];
+  while (points.length && points.at(-1) === "\u{10ffff}") points.pop();
+  if (!points.length) return "\u{10ffff}";
+  const code = points.pop().codePointAt(0);
+  return points.join("") + String.fromCodePoint(code === 0xd7ff ? 0xe000 : code + 1);
+}
+
+async function page(first, last) {
+  const { limit, reverse } = options();
+  const query = new URLSearchParams({ first, last, limit, reverse });
+  try {
+    const begun = performance.now();
+    const rows = await read(`/v1/scan?${query}`);
+    note(`${number(rows.length)} rows in ${(performance.now() - begun).toFixed(1)} ms, there and back`);
+    byId("rows").tBodies[0].append(...rows.map((row) => rowOf(row)));
+    byId("more").hidden = rows.length < limit;
+    const edge = rows.at(-1)?.[0];
+    byId("more").onclick = () => (reverse ? page(first, edge) : page(`${edge}\0`, last));
+  } catch (error) {
+    note(error.message);
+  }
+}
+
+// Watching a range: the rows as they are, then each change.
+
+let watching = null;
+
+byId("watch").addEventListener("click", () => (watching ? stopWatching() : watch(options().prefix)));
+
+function stopWatching() {
+  watching?.abort();
+  watching = null;
+  byId("watch").setAttribute("aria-pressed", "false");
+}
+
+async function watch(prefix) {
+  stopWatching();
+  const mine = (watching = new AbortController());
+  byId("watch").setAttribute("aria-pressed", "true");
+  byId("more").hidden = true;
+  let last = "";
+  while (!mine.signal.aborted) {
+    try {
+      const query = new URLSearchParams({ prefix });
+      const headers = last ? { "Last-Event-ID": last } : {};
+      const response = await ask(`/v1/watch?${query}`, { headers, signal: mine.signal });
+      for await (const event of events(response.body)) {
+        last = event.id || last;
+        apply(event.kind, JSON.parse(event.data));
+      }
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      note(`${error.message}; trying again`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
+// Server-sent events; an EventSource could not send the token.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+      const field = (name) => text.slice(0, end).match(new RegExp(`^${name}: ?(.*)$`, "m"))?.[1] ?? "";
+      if (field("data")) yield { kind: field("event"), id: field("id"), data: field("data") };
+    }
+  }
+}
+
+function apply(kind, data) {
+  if (kind === "init") {
+    byId("rows").replaceChildren(element("tbody", {}, ...data.map((row) => rowOf(row))));
+  } else {
+    const rows = [...byId("rows").rows];
+    const key = kind === "remove" ? data : data[0];
+    rows.find((row) => row.dataset.key === key)?.remove();
+    if (kind === "update") {
+      const next = rows.find((row) => row.dataset.key > key);
+      byId("rows").tBodies[0].insertBefore(rowOf(data, true), next?.isConnected ? next : null);
+    }
+  }
+  note(`watching: ${number(byId("rows").rows.length)} rows`);
+}
+
+// Explain as a picture: the output above, its sources below, and what leads to what.
+
+byId("explain").addEventListener("click", () => {
+  const { prefix } = options();
+  explain(prefix, after(prefix));
+});
+
+async function explain(first, last) {
+  const part = byId("explain-part");
+  part.hidden = false;
+  byId("explain-range").textContent = `[${first}, ${last})`;
+  try {
+    const found = await read(`/v1/explain?${new URLSearchParams({ first, last })}`);
+    const drawn = found.joins.map(picture);
+    if (!drawn.length) drawn.push(element("p", { textContent: `${number(found.stored_rows)} rows of base data; no join writes here.` }));
+    const missing = found.missing.map(([from, to]) =>
+      element("p", { className: "note", textContent: `missing here: [${from}, ${to})` }));
+    byId("picture").replaceChildren(...missing, ...drawn);
+    part.scrollIntoView({ behavior: "smooth", block: "start" });
+  } catch (error) {
+    byId("picture").replaceChildren(element("p", { textContent: error.message }));
+  }
+}
+
+const WIDE = 900, BAR = 16, LINE = 40, MARGIN = 8;
+
+function picture(join) {
+  const ranges = join.ranges.length ? join.ranges : [{ state: join.maintenance, sources: join.sources ?? [] }];
+  const box = element("div", {},
+    element("p", {}, element("b", { textContent: join.name }), " ", element("code", { textContent: join.join })),
+    element("p", { className: "note", textContent: `${join.maintenance}, computed ${number(join.computes)} times, updated ${number(join.updater_runs)} times` }));
+  for (const range of ranges.slice(0, 20)) box.append(drawing(range));
+  if (ranges.length > 20) box.append(element("p", { className: "note", textContent: `and ${number(ranges.length - 20)} more ranges` }));
+  return box;
+}
+
+function drawing(range) {
+  const sources = range.sources ?? [];
+  const height = 2 * MARGIN + LINE + Math.max(0, sources.length) * LINE;
+  const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${height}`, role: "img" });
+  const kind = { fresh: "fresh", stale: "stale" }[range.state] ?? "gap";
+  const rows = range.rows === undefined ? "" : `, ${number(range.rows)} rows`;
+  const waiting = range.waiting_changes ? `, ${number(range.waiting_changes)} changes wait` : "";
+  const label = range.first === undefined ? "" : `[${range.first}, ${range.last}) `;
+  svg.append(shape("title", {}, `${label}${range.state}`));
+  sources.forEach((source, place) => {
+    const top = MARGIN + (place + 1) * LINE;
+    svg.append(shape("path", { d: `M 20 ${MARGIN + BAR} V ${top + BAR / 2} H 60` }));
+    svg.append(shape("rect", { x: 60, y: top, width: WIDE - 60, height: BAR, rx: 3, class: source.missing ? "missing" : "source" }));
+    svg.append(shape("text", { x: 60, y: top + BAR + 13 }, `${source.source}  [${source.first}, ${source.last})`));
+  });
+  svg.append(shape("rect", { x: 0, y: MARGIN, width: WIDE, height: BAR, rx: 3, class: kind }));
+  svg.append(shape("text", { x: 0, y: MARGIN + BAR + 13 }, `${label}${range.state}${rows}${waiting}`));
+  return svg;
+}
+
+// Start.
+
+const wanted = new URLSearchParams(location.search);
+if (wanted.has("explain")) explain(wanted.get("explain"), wanted.get("last") ?? after(wanted.get("explain")));
+if (wanted.has("prefix")) browse(wanted.get("prefix"));
+refresh();
+setInterval(() => { if (!document.hidden) refresh(); }, STATS_MILLISECONDS);
