@@ -144,7 +144,7 @@ def random_scenario(seed: int, steps: int = 60) -> Scenario:
         tuple(author.steps(steps)),
         tuple((first, last) for first, last in author.remote),
         tuple((key, author.value()) for key in author.remote_keys if rng.random() < 0.5),
-        rng.choice((1, 500, 2000, 8000)) if rng.random() < 0.15 else None,
+        rng.choice((1, 10_000, 20_000, 40_000)) if rng.random() < 0.15 else None,
         tuple((table, rng.randint(1, 3)) for table in author.tables if rng.random() < 0.1),
         rng.random() < 0.25,
     )

@@ -32,7 +32,7 @@ def soil_alone(self: Updating, status: StatusRange) -> None:
 
 def log_last(self: StatusRange, context: Any, key: str, old: Any, new: Any) -> None:
     """Trap 3: the log keeps the last change of a key and not the net change."""
-    context.log = {**(context.log or {}), key: old}
+    context.note(key, old)
     self.pending = {**(self.pending or {}), context: None}
 
 

@@ -64,7 +64,7 @@ class Cache:
         self._tick = 0
         self._store = Store(subtables)
         self._jump = self._store.jump
-        self._residency = Residency()
+        self._residency = Residency(self._store.account)
         self._store.is_remote = self._residency.is_remote
         self._catalogue = Catalogue(self._store)
         self._maintenance = Maintenance(
@@ -298,7 +298,7 @@ class Cache:
             start = bisect_left(rows, gap.first, key=itemgetter(0))
             for key, value in rows[start : bisect_left(rows, gap.last, key=itemgetter(0))]:
                 self._store.put(self._store.table(table_of(key)), key, value)
-            self._residency.resident.add(ResidentRange(gap, self._tick + UNREAD_GRACE))
+            self._residency.arrive(ResidentRange(gap, self._tick + UNREAD_GRACE))
         self._limit_memory()
 
     def evict(self, keys: tuple[str, str]) -> None:
@@ -307,7 +307,7 @@ class Cache:
         self._eviction.evict(keys)
 
     def _limit_memory(self) -> None:
-        if self._memory_limit is not None:
+        if self._memory_limit is not None and self._store.account.bytes > self._memory_limit:
             self._eviction.make_room(self._memory_limit, self._tick)
 
     # Introspection.
@@ -319,10 +319,11 @@ class Cache:
 
     def stats(self) -> dict[str, Any]:
         """Counts and bytes, in all, per table and per join."""
-        return {"memory_limit": self._memory_limit, **statistics(self._store, self._catalogue)}
+        found = statistics(self._store, self._catalogue, self._residency)
+        return {"memory_limit": self._memory_limit, **found}
 
     def _check(self) -> None:
         """Verify every structure; tests call it after each step."""
         self._store._check()
         self._residency._check()
-        check_account(self._store, self._catalogue)
+        check_account(self._store, self._catalogue, self._residency)

@@ -85,7 +85,7 @@ class Catalogue:
                     f"drop it first with drop_join({name!r}), or choose another name",
                 )
             self._installs += 1
-            plans[name] = Plan(join, self._installs)
+            plans[name] = Plan(join, self._installs, self._store.account)
             twins[_meaning(join)] = name
             named.append((name, True))
         new = [plan for name, plan in plans.items() if name not in self.plans]
@@ -106,10 +106,12 @@ class Catalogue:
     def adopt(self, plans: list[Plan]) -> None:
         """Put plans into the catalogue; `outgoing` views must have nothing computed any more."""
         self.plans.update((plan.join.name, plan) for plan in plans)
+        self._store.account.bytes += sum(plan.bytes for plan in plans)
         self._rebuild({plan.join.table for plan in plans})
 
     def remove(self, name: str) -> None:
         plan = self.plans.pop(name)
+        self._store.account.bytes -= plan.bytes
         self._rebuild({plan.join.table})
 
     def _rebuild(self, tables: set[str]) -> None:

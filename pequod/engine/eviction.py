@@ -9,7 +9,6 @@ from heapq import heapify, heappop, heapreplace
 from pequod.engine.catalogue import Catalogue
 from pequod.engine.maintenance import Maintenance
 from pequod.engine.residency import Residency, ResidentRange
-from pequod.engine.statistics import total_bytes
 from pequod.engine.status import StatusRange
 from pequod.engine.store import Store
 from pequod.keys import KeyRange
@@ -62,7 +61,7 @@ class Eviction:
                 self._evict_resident(one.keys)
 
     def _bytes(self) -> int:
-        return total_bytes(self._store, self._catalogue)
+        return self._store.account.bytes
 
     def _readers(self, keys: KeyRange) -> list[StatusRange]:
         return [

@@ -176,7 +176,7 @@ class Maintenance:
             self._widen(status, gap)
         else:
             self._place(status)
-            view.statuses.add(status)
+            view.add(status)
         status.expires = self._expiry(status)
         self._spread_expiry(status)
         status.folds.update(folds)
@@ -273,15 +273,17 @@ class Maintenance:
         status, step = context.status, context.step
         enter = self._enter(status)
         while context.log:
-            key, old = context.log.popitem()
+            key = next(reversed(context.log))
+            old = context.take(key)
             new = self._store.get(key)
             slots = step.pattern.match(key)
             assert slots is not None, f"{key!r} does not match {step.pattern.text}"
             if not self.updating.apply(context, slots, key, old, new, enter):
-                context.log[key] = old
+                context.note(key, old)
                 return False
             if status.dropped:
                 return True
+        context.forget_log()
         return True
 
     def _refresh(self, status: StatusRange) -> None:
@@ -330,11 +332,11 @@ class Maintenance:
 
     def _widen(self, status: StatusRange, gap: KeyRange) -> None:
         view = status.view
-        view.statuses.remove(status)
+        view.remove(status)
         self._unplace(status)
         status.first, status.last = min(status.first, gap.first), max(status.last, gap.last)
         self._place(status)
-        view.statuses.add(status)
+        view.add(status)
         status.forget_hints()
 
     def _join_neighbours(self, status: StatusRange) -> None:
@@ -349,7 +351,7 @@ class Maintenance:
         self._links.adopt(status, other)
         status.folds.update(other.folds)
         status.used = max(status.last_used, other.last_used)
-        view.statuses.remove(other)
+        view.remove(other)
         self._unplace(other)
         other.forget_hints()
         other.dropped = True
@@ -381,7 +383,7 @@ class Maintenance:
         status.forget_hints()
         view = status.view
         if view.statuses.starting_at(status.first) is status:
-            view.statuses.remove(status)
+            view.remove(status)
             for plan in view.plans:
                 plan.counters.evictions += evicted
                 plan.counters.invalidations += not evicted

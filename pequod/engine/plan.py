@@ -7,6 +7,7 @@ sources before it, so everything about names and places is worked out once and k
 import re
 from typing import TYPE_CHECKING
 
+from pequod.engine.weights import PLAN_BYTES, SOURCE_BYTES, STEP_BYTES, Account
 from pequod.joins.join import SNAPSHOT, CacheJoin
 from pequod.joins.pattern import Pattern, Slot, SlotSet
 from pequod.keys import KeyRange, point, prefix, table_of
@@ -31,8 +32,10 @@ class Counters:
 class Plan:
     """An installed join with its steps."""
 
-    def __init__(self, join: CacheJoin, order: int) -> None:
+    def __init__(self, join: CacheJoin, order: int, account: Account) -> None:
         self.join = join
+        self.bytes = PLAN_BYTES + SOURCE_BYTES * len(join.sources)
+        self._account = account
         self.order = order  # joins installed earlier win ties
         self.rank = 0  # a join ranks above every join whose output it reads
         self.counters = Counters()
@@ -58,6 +61,8 @@ class Plan:
             steps = self._steps[bound] = tuple(made)
             for step in steps:
                 step.all = steps
+            self.bytes += STEP_BYTES * len(steps)
+            self._account.bytes += STEP_BYTES * len(steps)
         return steps
 
 

@@ -77,6 +77,10 @@ class RangeMap(Generic[Item]):
             gaps.append(KeyRange(first, keys.last))
         return gaps
 
+    def count(self, keys: KeyRange) -> int:
+        """How many items start in `keys`."""
+        return int(self._items.bisect_left(keys.last) - self._items.bisect_left(keys.first))
+
     def ending_at(self, key: str) -> Item | None:
         """The item whose range ends just before `key`."""
         place = self._items.bisect_left(key) - 1

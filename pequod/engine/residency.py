@@ -10,6 +10,7 @@ from typing import Self
 from weakref import WeakSet
 
 from pequod.engine.rangemap import RangeMap
+from pequod.engine.weights import RESIDENT_BYTES, Account
 from pequod.keys import KeyRange, Pair, Value
 
 # A range that was loaded but not read yet counts as used by the next so many reads: whoever
@@ -81,7 +82,8 @@ class Loading:
 class Residency:
     """Which keys are remote, which of them are resident, and the open loadings."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self.remote: RangeMap[RemoteRange] = RangeMap()
         self.resident: RangeMap[ResidentRange] = RangeMap()
         # Open from the moment they are made; one that nobody holds any more is not.
@@ -135,18 +137,23 @@ class Residency:
                 resident.used = used
         self._touched.clear()
 
+    def arrive(self, resident: ResidentRange) -> None:
+        self.resident.add(resident)
+        self._account.bytes += RESIDENT_BYTES
+
     def leave(self, keys: KeyRange) -> list[KeyRange]:
         """Make a range missing again; gives the parts that were resident."""
         gone = []
         for resident in self.resident.overlapping(keys):
             self.resident.remove(resident)
+            self._account.bytes -= RESIDENT_BYTES
             gone.append(resident.keys.clip(keys))
             for rest in (
                 KeyRange(resident.first, keys.first),
                 KeyRange(keys.last, resident.last),
             ):
                 if rest and resident.keys.overlaps(rest):
-                    self.resident.add(ResidentRange(rest, resident.used))
+                    self.arrive(ResidentRange(rest, resident.used))
         return gone
 
     def _check(self) -> None:

@@ -118,10 +118,12 @@ class Rows:
 class LargeRows:
     """The same for many rows that come in any order."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_rows", "_table")
 
     def __init__(self, rows: Rows) -> None:
         self._rows = SortedDict(zip(rows.keys, rows.values, strict=True))
+        self._table = rows.owner.table
+        self._table.account_large(len(self._rows))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -133,10 +135,14 @@ class LargeRows:
     def put(self, key: str, value: Value) -> Value | None:
         old: Value | None = self._rows.get(key)
         self._rows[key] = value
+        if old is None:
+            self._table.account_large(1)
         return old
 
     def pop(self, key: str) -> Value | None:
         old: Value | None = self._rows.pop(key, None)
+        if old is not None:
+            self._table.account_large(-1)
         return old
 
     def span(self, first: str, last: str) -> tuple[list[str], list[Value]]:
@@ -159,11 +165,13 @@ class LargeRows:
 
     def splice(self, keys: list[str], values: list[Value]) -> None:
         self._rows.update(zip(keys, values, strict=True))
+        self._table.account_large(len(keys))
 
     def cut(self, first: str, last: str) -> tuple[list[str], list[Value]]:
         keys, values = self.span(first, last)
         for key in keys:
             del self._rows[key]
+        self._table.account_large(-len(keys))
         return keys, values
 
     def _check(self) -> None:

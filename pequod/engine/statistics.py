@@ -5,41 +5,27 @@ from typing import Any
 
 from pequod.engine.catalogue import Catalogue
 from pequod.engine.plan import Plan
+from pequod.engine.residency import Residency
 from pequod.engine.status import View
 from pequod.engine.store import Store, Table
 from pequod.engine.weights import (
-    LARGE_ROW_BYTES,
-    SUBTABLE_BYTES,
-    TABLE_BYTES,
+    RESIDENT_BYTES,
     row_bytes,
     value_bytes,
 )
 from pequod.keys import EVERYTHING
 
 
-def total_bytes(store: Store, catalogue: Catalogue) -> int:
-    """What everything weighs, without looking at each table: every put with a limit asks."""
-    views = [view for views in catalogue.views.values() for view in views]
-    watched = {name for plan in catalogue.plans.values() for name in plan.source_tables}
-    watched &= store.tables.keys()
-    return (
-        store.account.bytes
-        + TABLE_BYTES * len(store.tables)
-        + SUBTABLE_BYTES * len(store.jump)
-        + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in store.account.large)
-        + sum(store.tables[name].updaters.bytes for name in watched)
-        + sum(view.overhead_bytes for view in views)
-    )
-
-
-def statistics(store: Store, catalogue: Catalogue) -> dict[str, Any]:
+def statistics(store: Store, catalogue: Catalogue, residency: Residency) -> dict[str, Any]:
     """Everything that is counted, as plain dicts."""
     hits = _hits(catalogue)
-    tables = {name: _table(table, catalogue) for name, table in sorted(store.tables.items())}
+    tables = {
+        name: _table(table, catalogue, residency) for name, table in sorted(store.tables.items())
+    }
     joins = {name: _join(plan, hits) for name, plan in catalogue.plans.items()}
     return {
         "keys": sum(table["keys"] for table in tables.values()),
-        "bytes": sum(table["bytes"] for table in tables.values()),
+        "bytes": store.account.bytes,
         "tables": tables,
         "joins": joins,
     }
@@ -53,17 +39,31 @@ def _hits(catalogue: Catalogue) -> Counter[View]:
     return found
 
 
-def _table_bytes(table: Table, catalogue: Catalogue) -> int:
+def _plans(table: Table, catalogue: Catalogue) -> list[Plan]:
+    pushed = [plan for view in catalogue.views.get(table.name, ()) for plan in view.plans]
+    return pushed + catalogue.pulls.get(table.name, [])
+
+
+def _table_bytes(table: Table, catalogue: Catalogue, residency: Residency) -> int:
     views = catalogue.views.get(table.name, ())
-    return table.total_bytes + sum(view.overhead_bytes for view in views)
+    return (
+        table.total_bytes
+        + sum(view.overhead_bytes for view in views)
+        + sum(plan.bytes for plan in _plans(table, catalogue))
+        + RESIDENT_BYTES * _resident_ranges(table, residency)
+    )
 
 
-def _table(table: Table, catalogue: Catalogue) -> dict[str, int]:
-    plans = [plan for view in catalogue.views.get(table.name, ()) for plan in view.plans]
-    plans += catalogue.pulls.get(table.name, [])
+def _resident_ranges(table: Table, residency: Residency) -> int:
+    """How many of them start in a table; some start in none, and weigh only in the total."""
+    return residency.resident.count(table.keys) if table.name else 0
+
+
+def _table(table: Table, catalogue: Catalogue, residency: Residency) -> dict[str, int]:
+    plans = _plans(table, catalogue)
     return {
         "keys": table.rows,
-        "bytes": _table_bytes(table, catalogue),
+        "bytes": _table_bytes(table, catalogue, residency),
         "hits": table.hits
         + sum(one.hits for views, one in catalogue.hits.items() if views[0].table is table),
         "computes": sum(plan.counters.computes for plan in plans),
@@ -78,7 +78,7 @@ def _join(plan: Plan, hits: Counter[View]) -> dict[str, int]:
     view = plan.view
     return {
         "keys": view.rows if view else 0,
-        "bytes": view.bytes + view.overhead_bytes if view else 0,
+        "bytes": plan.bytes + (view.bytes + view.overhead_bytes if view else 0),
         "hits": hits[view] if view else 0,
         "computes": counters.computes,
         "updater_runs": counters.updater_runs,
@@ -88,7 +88,7 @@ def _join(plan: Plan, hits: Counter[View]) -> dict[str, int]:
     }
 
 
-def check_account(store: Store, catalogue: Catalogue) -> None:
+def check_account(store: Store, catalogue: Catalogue, residency: Residency) -> None:
     """Weigh every row again, and compare."""
     for table in store.tables.values():
         views = catalogue.views.get(table.name, [])
@@ -100,5 +100,8 @@ def check_account(store: Store, catalogue: Catalogue) -> None:
                 writer = next((view for view in views if view.writes(key)), None)
                 size += writer.row_bytes(key) if writer else row_bytes(key) + value_bytes(value)
         assert size == table.bytes, f"table {table.name!r}: {size} bytes, not {table.bytes}"
-    tables = sum(_table_bytes(table, catalogue) for table in store.tables.values())
-    assert tables == total_bytes(store, catalogue), "the total is not that of the tables"
+    tables = store.tables.values()
+    size = sum(_table_bytes(table, catalogue, residency) for table in tables)
+    elsewhere = len(residency.resident) - sum(_resident_ranges(one, residency) for one in tables)
+    size += RESIDENT_BYTES * elsewhere
+    assert size == store.account.bytes, f"{size} bytes in all, not {store.account.bytes}"

@@ -14,6 +14,8 @@ from pequod.engine.weights import (
     CONTEXT_BYTES,
     FOLD_BYTES,
     LINK_BYTES,
+    LOG_BYTES,
+    LOGGED_BYTES,
     STATUS_BYTES,
     row_bytes,
     rows_bytes,
@@ -44,6 +46,8 @@ class View:
         self.bytes = 0
         self.contexts = 0
         self.links = 0
+        self.logs = 0
+        self.logged = 0
         seconds = [plan.join.seconds for plan in plans if not plan.watches]
         self.seconds = min(seconds) if seconds else None
         join = plans[0].join
@@ -66,6 +70,26 @@ class View:
             STATUS_BYTES * len(self.statuses)
             + CONTEXT_BYTES * self.contexts
             + LINK_BYTES * self.links
+            + LOG_BYTES * self.logs
+            + LOGGED_BYTES * self.logged
+        )
+
+    def add(self, status: "StatusRange") -> None:
+        self.statuses.add(status)
+        self.table.total.bytes += STATUS_BYTES
+
+    def remove(self, status: "StatusRange") -> None:
+        self.statuses.remove(status)
+        self.table.total.bytes -= STATUS_BYTES
+
+    def weigh(self, contexts: int = 0, links: int = 0, logs: int = 0, logged: int = 0) -> None:
+        """Count bookkeeping that came or went."""
+        self.contexts += contexts
+        self.links += links
+        self.logs += logs
+        self.logged += logged
+        self.table.total.bytes += (
+            CONTEXT_BYTES * contexts + LINK_BYTES * links + LOG_BYTES * logs + LOGGED_BYTES * logged
         )
 
     def row_bytes(self, key: str) -> int:
@@ -96,6 +120,10 @@ class View:
         assert len(contexts) == self.contexts, f"{len(contexts)} contexts, not {self.contexts}"
         links = sum(len(context.links) for context in contexts)
         assert links == self.links, f"{links} links, not {self.links}"
+        logs = [context.log for context in contexts if context.log is not None]
+        assert len(logs) == self.logs, f"{len(logs)} logs, not {self.logs}"
+        logged = sum(map(len, logs))
+        assert logged == self.logged, f"{logged} changes wait, not {self.logged}"
         for status in self.statuses:
             assert not status.dropped, f"a dropped status range at {status.first!r}"
             assert not (status.fresh and status.pending), "fresh, and yet something waits"
@@ -165,12 +193,10 @@ class StatusRange:
 
     def log(self, context: Context, key: str, old: Value | None, new: Value | None) -> None:
         """Note a change to settle later: one entry per key, with the value before the first."""
-        if context.log is None:
-            context.log = {}
-        if key not in context.log:
-            context.log[key] = old
+        if context.log is None or key not in context.log:
+            context.note(key, old)
         elif same(context.step, context.log[key], new):
-            del context.log[key]
+            context.take(key)
         if self.pending is None:
             self.pending = {}
         self.pending[context] = None
@@ -195,10 +221,10 @@ class Links:
         context = status.contexts.get((step, values))
         if context is None:
             context = status.contexts[step, values] = Context(step, values, status)
-            status.view.contexts += 1
+            status.view.weigh(contexts=1)
         updaters = self._store.table(step.table).updaters
         if updaters.link(source, step.tested_values(slots), context):
-            status.view.links += 1
+            status.view.weigh(links=1)
 
     def unlink(
         self, status: StatusRange, step: Step, slots: dict[str, str], source: KeyRange
@@ -213,12 +239,12 @@ class Links:
             return
         context.links.remove(updater)
         updaters.unlink(updater, context)
-        status.view.links -= 1
+        status.view.weigh(links=-1)
         if context.log:
             # What waits under this link alone is void: the tuple it belongs to is gone.
             for key in [key for key in context.log if key in updater.keys]:
                 if self._tested_here(step, key, updater.tested):
-                    del context.log[key]
+                    context.take(key)
         if not context.links:
             self._forget(context)
 
@@ -227,7 +253,7 @@ class Links:
             updaters = self._store.table(context.step.table).updaters
             for updater in context.links:
                 updaters.unlink(updater, context)
-            status.view.links -= len(context.links)
+            status.view.weigh(links=-len(context.links))
             context.links.clear()
             self._forget(context)
 
@@ -237,11 +263,11 @@ class Links:
             ours = status.contexts.get((step, values))
             if ours is None:
                 ours = status.contexts[step, values] = Context(step, values, status)
-                status.view.contexts += 1
+                status.view.weigh(contexts=1)
             updaters = self._store.table(step.table).updaters
             for updater in theirs.links:
                 if updaters.link(updater.keys, updater.tested, ours):
-                    status.view.links += 1
+                    status.view.weigh(links=1)
         self.unlink_all(other)
 
     def _tested_here(self, step: Step, key: str, tested: tuple[str, ...]) -> bool:
@@ -251,6 +277,7 @@ class Links:
     def _forget(self, context: Context) -> None:
         status = context.status
         del status.contexts[context.step, context.values]
-        status.view.contexts -= 1
+        context.forget_log()
+        status.view.weigh(contexts=-1)
         if status.pending is not None:
             status.pending.pop(context, None)

@@ -18,6 +18,7 @@ from pequod.engine.weights import (
     LARGE_ROW_BYTES,
     SUBTABLE_BYTES,
     TABLE_BYTES,
+    Account,
     row_bytes,
     shared,
     value_bytes,
@@ -60,34 +61,25 @@ class Subtable:
 
     def make_large(self) -> LargeRows:
         assert isinstance(self.rows, Rows), "it is large already"
-        self.table.note_large(self)
         self.rows = LargeRows(self.rows)
         return self.rows
-
-
-class Account:
-    """What the rows of all tables weigh, and which subtables are large."""
-
-    __slots__ = ("bytes", "large")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.large: dict[Subtable, None] = {}
 
 
 class Table:
     """All keys with one text before the first bar."""
 
     def __init__(
-        self, name: str, bars: int, jump: dict[str, Subtable], total: "Account | None" = None
+        self, name: str, bars: int, jump: dict[str, Subtable], total: Account | None = None
     ) -> None:
         self.name = name
-        self._total = total or Account()
+        self.total = total or Account()
+        self.total.bytes += TABLE_BYTES
         self.bars = bars
         self.keys = prefix(name + BAR) if name else EVERYTHING
         self.main = Subtable(self, self.keys)
         self.updaters = UpdaterIndex(self)
         self.rows = 0
+        self.large_rows = 0
         self.bytes = 0
         self.hits = 0  # but for those that a join has part in
         self.evictions = 0
@@ -116,10 +108,12 @@ class Table:
         """Count rows that came or went."""
         self.rows += rows
         self.bytes += size
-        self._total.bytes += size
+        self.total.bytes += size
 
-    def note_large(self, subtable: Subtable) -> None:
-        self._total.large[subtable] = None
+    def account_large(self, rows: int) -> None:
+        """Count rows that came to those of a sorted dict, or went."""
+        self.large_rows += rows
+        self.total.bytes += LARGE_ROW_BYTES * rows
 
     def _holds(self, key: str) -> bool:
         return key.startswith(self.name + BAR)
@@ -133,6 +127,7 @@ class Table:
         if subtable is None:
             subtable = self._jump[found] = Subtable(self, prefix(found))
             self._prefixes.add(found)
+            self.total.bytes += SUBTABLE_BYTES
         return subtable
 
     def is_subtable(self, keys: KeyRange) -> bool:
@@ -148,7 +143,7 @@ class Table:
             return
         if self._jump.pop(subtable.first, None) is not None:
             self._prefixes.remove(subtable.first)
-            self._total.large.pop(subtable, None)
+            self.total.bytes -= SUBTABLE_BYTES
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
@@ -173,12 +168,11 @@ class Table:
     @property
     def total_bytes(self) -> int:
         """Rows and bookkeeping; that of the joins which write here comes on top."""
-        large = [one for one in self._total.large if one.table is self]
         return (
             self.bytes
             + TABLE_BYTES
             + SUBTABLE_BYTES * len(self._prefixes)
-            + LARGE_ROW_BYTES * sum(len(subtable.rows) for subtable in large)
+            + LARGE_ROW_BYTES * self.large_rows
             + self.updaters.bytes
         )
 
@@ -225,6 +219,8 @@ class Table:
             for key, _ in subtable.rows.pairs("", EVERYTHING.last):
                 assert self.subtable_of(key) is subtable, f"{key!r} is in the wrong subtable"
             assert subtable is self.main or subtable.rows or subtable.watchers or subtable.pins
+        large = sum(len(one.rows) for one in self if isinstance(one.rows, LargeRows))
+        assert large == self.large_rows, f"{large} rows are large, not {self.large_rows}"
         assert rows == self.rows, f"table {self.name!r}: {rows} rows, the account says {self.rows}"
         self.updaters._check()
 
@@ -298,7 +294,6 @@ class Store:
     def _check(self) -> None:
         for table in self.tables.values():
             table._check()
-        assert self.account.bytes == sum(table.bytes for table in self.tables.values())
         assert set(self.jump) == {
             subtable.first
             for table in self.tables.values()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from intervaltree import Interval, IntervalTree
 
 from pequod.engine.rangemap import RangeMap
-from pequod.engine.weights import INTERVAL_BYTES, UPDATER_BYTES
+from pequod.engine.weights import INTERVAL_BYTES, POINT_BYTES, UPDATER_BYTES
 from pequod.keys import KeyRange, Value, point
 
 if TYPE_CHECKING:
@@ -37,6 +37,26 @@ class Context:
         self.status = status
         self.links: list[Updater] = []
         self.log: dict[str, Value | None] | None = None
+
+    def note(self, key: str, old: Value | None) -> None:
+        """Write into the log that a key which now waits had this value."""
+        if self.log is None:
+            self.log = {}
+            self.status.view.weigh(logs=1)
+        if key not in self.log:
+            self.status.view.weigh(logged=1)
+        self.log[key] = old
+
+    def take(self, key: str) -> Value | None:
+        """Take a key out of the log and give back the value it had."""
+        assert self.log is not None, f"nothing waits for {key!r}"
+        self.status.view.weigh(logged=-1)
+        return self.log.pop(key)
+
+    def forget_log(self) -> None:
+        if self.log is not None:
+            self.status.view.weigh(logs=-1, logged=-len(self.log))
+            self.log = None
 
 
 class Updater:
@@ -88,7 +108,11 @@ class UpdaterIndex:
     @property
     def bytes(self) -> int:
         """What the updaters weigh."""
-        return UPDATER_BYTES * self.updaters + INTERVAL_BYTES * len(self._tree)
+        return (
+            UPDATER_BYTES * self.updaters
+            + POINT_BYTES * len(self._points)
+            + INTERVAL_BYTES * len(self._tree)
+        )
 
     def link(self, keys: KeyRange, tested: tuple[str, ...], context: Context) -> bool:
         """Let changes of `keys` reach the context; False if they do already."""
@@ -97,6 +121,7 @@ class UpdaterIndex:
         if updater is None:
             updater = by_tested[tested] = Updater(keys, context.step, tested)
             self.updaters += 1
+            self._table.total.bytes += UPDATER_BYTES
         if context in updater.contexts:
             return False
         updater.contexts[context] = None
@@ -112,6 +137,7 @@ class UpdaterIndex:
         by_tested = watchers[updater.step]
         del by_tested[updater.tested]
         self.updaters -= 1
+        self._table.total.bytes -= UPDATER_BYTES
         if not by_tested:
             del watchers[updater.step]
         if not watchers:
@@ -184,10 +210,12 @@ class UpdaterIndex:
             if self._points is NO_POINTS:
                 self._points = RangeMap()
             self._points.add(WatchedKey(keys, watchers))
+            self._table.total.bytes += POINT_BYTES
         else:
             if self._tree is NO_INTERVALS:
                 self._tree = IntervalTree()
             self._tree.add(Interval(keys.first, keys.last, watchers))
+            self._table.total.bytes += INTERVAL_BYTES
         return watchers
 
     def _interval(self, keys: KeyRange) -> Interval | None:
@@ -205,8 +233,10 @@ class UpdaterIndex:
             watched = self._points.starting_at(keys.first)
             assert watched is not None, f"nothing watches {keys.first!r}"
             self._points.remove(watched)
+            self._table.total.bytes -= POINT_BYTES
         else:
             self._tree.remove(self._interval(keys))
+            self._table.total.bytes -= INTERVAL_BYTES
 
     def _check(self) -> None:
         updaters = list(self)

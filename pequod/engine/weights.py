@@ -10,11 +10,27 @@ LARGE_ROW_BYTES = 44  # what a row of a sorted dict weighs more than one of two 
 ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
 _ALIGNMENT = 16
 UPDATER_BYTES = 700
-INTERVAL_BYTES = 900  # what an updater in the interval tree weighs more
+POINT_BYTES = 280  # what an updater of a single key weighs more
+INTERVAL_BYTES = 900  # and one in the interval tree
 STATUS_BYTES = 800
 CONTEXT_BYTES = 330
 LINK_BYTES = 56
+LOG_BYTES = 260
+LOGGED_BYTES = 27  # a change that waits in a log
+RESIDENT_BYTES = 210
+PLAN_BYTES = 3600
+SOURCE_BYTES = 1100
+STEP_BYTES = 1450
 FOLD_BYTES = {"count": 130, "sum": 220, "avg": 220, "min": 70, "max": 70}
+
+
+class Account:
+    """What everything weighs in all: whoever makes or drops something counts it here."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 def row_bytes(key: str) -> int:

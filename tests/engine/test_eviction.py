@@ -2,7 +2,9 @@
 
 import gc
 import random
+import sys
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -105,6 +107,35 @@ def test_the_account_returns_under_the_limit() -> None:
         cache._check()
 
 
+def calls_of(call: Callable[[], object]) -> int:
+    """How many functions a call calls."""
+    number = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal number
+        number += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return number
+
+
+@pytest.mark.parametrize("memory_limit", [100_000_000])
+def test_a_put_under_a_limit_does_not_look_at_every_join(memory_limit: int) -> None:
+    found = []
+    for joins in (1, 100):
+        cache = Cache(memory_limit=memory_limit)
+        for number in range(joins):
+            cache.add_join(f"o{number}|<a> = copy x{number}|<a>")
+            cache.get(f"o{number}|1")
+        cache.put("p|bob|1", "1")
+        found.append(calls_of(lambda cache=cache: cache.put("p|bob|2", "1")))
+    assert found[0] == found[1]
+
+
 def test_a_fan_out_makes_room_too() -> None:
     cache = Cache(memory_limit=600_000)
     cache.add_join(TIMELINE)
@@ -201,7 +232,7 @@ def test_hot_timelines_keep_the_base_ranges_they_were_made_of() -> None:
     """Nobody reads those ranges any more, but taking them would take the timeline along."""
     unlimited = remote_twip(None)
     unlimited.scan(timeline(USERS[0]))
-    database = remote_twip(4 * unlimited.cache.stats()["bytes"])
+    database = remote_twip(2 * unlimited.cache.stats()["bytes"])
     database.scan(timeline(USERS[0]))
     for user in USERS[6:14] * 4:
         database.scan(timeline(user))

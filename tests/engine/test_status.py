@@ -124,11 +124,12 @@ def test_fragments_outside_of_subtables_are_bounded_by_reading_them(bars: int) -
     output_key = "o|{:03d}" if bars else "o|{:03d}|x"
     for number in range(0, 200, 2):
         assert world.cache.get(output_key.format(number)) == str(number)
-    assert len(world.ranges("o|")) == 100
+    [view] = world.cache._catalogue.views["o"]
+    assert len(view.statuses) == 100
     world.scan("o|050", "o|150")
-    assert len(world.ranges("o|")) <= 53
+    assert len(view.statuses) <= 53
     world.scan("o|", "o}")
-    assert len(world.ranges("o|")) == 1
+    assert len(view.statuses) == 1
     world.put("k|100", "changed")
     world.scan("o|", "o}")
 
@@ -140,7 +141,7 @@ def test_timelines_that_are_scanned_together_stay_apart() -> None:
         world.cache.scan(*prefix(f"t|{number:02d}|"))
     world.put("p|bob|1")
     world.scan("t|", "t}")
-    assert len(world.ranges("t|")) > 50
+    assert len(world.cache._catalogue.views["t"][0].statuses) > 50
 
 
 def test_interleaved_joins_share_a_page() -> None:

@@ -1,4 +1,4 @@
-"""What few worlds have much of, weighed alone: folds, intervals, short values.
+"""What few worlds have much of, weighed alone: folds, intervals, logs, joins, short values.
 
 Beside `test_account.py`: here one kind of thing outweighs all others, and everything is computed
 in small pieces, so that memory which only the computing took is not mistaken for its result.
@@ -65,6 +65,71 @@ def intervals(cache: Cache) -> None:
     cache.scan(*prefix("o|ann|"))
 
 
+def three_sources(cache: Cache) -> None:
+    """The last of them is watched key by key."""
+    cache.add_join("o|<a>|<b>|<c> = check x|<a>|<b> check y|<b>|<c> copy z|<c>|<a>;")
+    for number in range(2_500):
+        cache.put(f"x|{number // 5:04d}|{number * 13 % 400:04d}", "1")
+    for number in range(2_000):
+        cache.put(f"y|{number // 5:04d}|{number * 17 % 300:04d}", "1")
+    for number in range(20_000):
+        cache.put(f"z|{number % 300:04d}|{number * 7 % 500:04d}", "1")
+    for a in range(500):
+        cache.scan(*prefix(f"o|{a:04d}|"))
+
+
+def waiting(cache: Cache, timelines: int, posters: int, posts: int) -> None:
+    """Posts that nobody has read yet."""
+    cache.add_join("t|<u>|<n:6>|<p> = check s|<u>|<p> lazy copy p|<p>|<n>;")
+    for user in range(timelines):
+        cache.put(f"s|{user:05d}|{user % posters:03d}", "1")
+        cache.scan(*prefix(f"t|{user:05d}|"))
+    for number in range(posts * posters):
+        cache.put(f"p|{number % posters:03d}|{number:06d}", "1")
+
+
+def long_logs(cache: Cache) -> None:
+    waiting(cache, 500, 1, 2_000)
+
+
+def short_logs(cache: Cache) -> None:
+    waiting(cache, 10_000, 200, 8)
+
+
+def settled_logs(cache: Cache) -> None:
+    """What waited is there now, and the room it took is free for it."""
+    waiting(cache, 500, 1, 300)
+    for user in range(500):
+        cache.count(*prefix(f"t|{user:05d}|"))
+
+
+def installed_joins(cache: Cache) -> None:
+    for number in range(300):
+        cache.add_join(f"o{number}|<a>|<b> = copy x|<a>|<b> check y|<a>;")
+
+
+def joins_that_ran(cache: Cache) -> None:
+    installed_joins(cache)
+    for number in range(300):
+        cache.get(f"o{number}|1|2")
+
+
+def loaded(cache: Cache, rows: int) -> None:
+    cache.declare_remote(prefix("x|"))
+    for number in range(20_000):
+        keys = prefix(f"x|{number:06d}|")
+        with cache.loading(keys) as loading:
+            loading.pairs = [(f"{keys.first}{row}", "1") for row in range(rows)]
+
+
+def loaded_ranges(cache: Cache) -> None:
+    loaded(cache, 1)
+
+
+def loaded_nothing(cache: Cache) -> None:
+    loaded(cache, 0)
+
+
 WORLDS: dict[str, Callable[[Cache], None]] = {
     build.__name__: build
     for build in (
@@ -75,6 +140,14 @@ WORLDS: dict[str, Callable[[Cache], None]] = {
         made_digits,
         wide_characters,
         intervals,
+        three_sources,
+        long_logs,
+        short_logs,
+        settled_logs,
+        installed_joins,
+        joins_that_ran,
+        loaded_ranges,
+        loaded_nothing,
     )
 }
 
@@ -83,6 +156,7 @@ def measure(world: str) -> tuple[int, int]:
     """The growth of this process while it builds a world, and what the account says."""
     cache = Cache()
     cache.put("warm|up|1", "1")
+    cache.add_join("warm|<a> = copy warmer|<a>")
     gc.collect()
     before = resident_bytes()
     WORLDS[world](cache)
