@@ -15,8 +15,6 @@ from pequod.keys import KeyRange
 
 Candidate = StatusRange | ResidentRange
 
-SLACK = 0.95  # of the limit: making room a little at a time would look at everything each time
-
 
 class Eviction:
     """Takes out of memory what can come back."""
@@ -28,6 +26,9 @@ class Eviction:
         self._catalogue = catalogue
         self._residency = residency
         self._maintenance = maintenance
+        # Looking at all candidates takes long, so it is done once for many that go.
+        self._queue: list[tuple[int, int, Candidate]] = []
+        self._queued_at = -1  # whatever is not in the queue was used then or later
 
     def evict(self, keys: KeyRange) -> None:
         """Take out all computed and remote data of a range."""
@@ -39,29 +40,47 @@ class Eviction:
 
     def make_room(self, limit: int, now: int) -> None:
         """Get under a limit of bytes, but for what is read right now."""
-        if self._bytes() <= limit:
-            return
-        candidates: list[Candidate] = list(self._residency.resident)
-        for views in self._catalogue.views.values():
-            candidates.extend(status for view in views for status in view.statuses)
-        heap = [(_last_used(one), number, one) for number, one in enumerate(candidates)]
-        heapify(heap)
-        while heap and self._bytes() > limit * SLACK:
-            used, number, one = heap[0]
-            latest = max(map(_last_used, self._readers(one.keys)), default=used)
-            if latest > used:
-                heapreplace(heap, (latest, number, one))
-                continue
-            if used >= now:
-                break
-            heappop(heap)
+        while self._store.account.bytes > limit:
+            one = self._least_recently_used(now)
+            if one is None:
+                return
             if isinstance(one, StatusRange):
                 self._evict_status(one)
             else:
                 self._evict_resident(one.keys)
 
-    def _bytes(self) -> int:
-        return self._store.account.bytes
+    def _least_recently_used(self, now: int) -> Candidate | None:
+        """Takes it from the queue; None if there is nothing but what is read right now."""
+        queue = self._queue
+        while True:
+            if not queue or queue[0][0] >= self._queued_at:
+                if self._queued_at == now:
+                    return None
+                self._line_up(now)
+                continue
+            used, number, one = queue[0]
+            if self._is_gone(one):
+                heappop(queue)
+                continue
+            latest = max(map(_last_used, self._readers(one.keys)), default=used)
+            latest = max(latest, _last_used(one))
+            if latest <= used:
+                heappop(queue)
+                return one
+            heapreplace(queue, (latest, number, one))
+
+    def _line_up(self, now: int) -> None:
+        candidates: list[Candidate] = list(self._residency.resident)
+        for views in self._catalogue.views.values():
+            candidates.extend(status for view in views for status in view.statuses)
+        self._queue[:] = [(_last_used(one), number, one) for number, one in enumerate(candidates)]
+        heapify(self._queue)
+        self._queued_at = now
+
+    def _is_gone(self, one: Candidate) -> bool:
+        if isinstance(one, StatusRange):
+            return one.dropped
+        return self._residency.resident.starting_at(one.first) is not one
 
     def _readers(self, keys: KeyRange) -> list[StatusRange]:
         return [

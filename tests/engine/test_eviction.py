@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pequod import Cache, KeyRange, prefix
+from pequod.engine.eviction import Eviction
 from pequod.keys import EVERYTHING
 from tests.engine.database import Database
 from tests.oracle import expected_pairs
@@ -107,6 +108,35 @@ def test_the_account_returns_under_the_limit() -> None:
         cache._check()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_those_that_stay_are_the_most_recently_used(seed: int) -> None:
+    rng = random.Random(seed)
+    cache = twip(limit_for(rng.uniform(3, 15)))
+    used: list[str] = []
+    for _ in range(300):
+        user = rng.choice(USERS[: rng.choice((4, 20))])
+        used = [*(one for one in used if one != user), user]
+        cache.scan(*timeline(user))
+        kept = computed(cache)
+        assert kept == sorted(used[-len(kept) :])
+
+
+def test_candidates_are_lined_up_once_for_many_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    line_up, lined_up = Eviction._line_up, list[int]()
+
+    def counted(self: Eviction, now: int) -> None:
+        lined_up.append(now)
+        line_up(self, now)
+
+    monkeypatch.setattr(Eviction, "_line_up", counted)
+    cache = twip(limit_for(10.5))
+    for user in USERS * 10:
+        cache.scan(*timeline(user))
+    evictions = cache.stats()["joins"]["t#1"]["evictions"]
+    assert evictions > 150
+    assert len(lined_up) < evictions / 8
+
+
 def calls_of(call: Callable[[], object]) -> int:
     """How many functions a call calls."""
     number = 0
@@ -123,7 +153,7 @@ def calls_of(call: Callable[[], object]) -> int:
     return number
 
 
-@pytest.mark.parametrize("memory_limit", [100_000_000])
+@pytest.mark.parametrize("memory_limit", [1, 100_000_000])
 def test_a_put_under_a_limit_does_not_look_at_every_join(memory_limit: int) -> None:
     found = []
     for joins in (1, 100):
