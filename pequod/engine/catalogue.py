@@ -113,6 +113,7 @@ class Catalogue:
         plan = self.plans.pop(name)
         self._store.account.bytes -= plan.bytes
         self._rebuild({plan.join.table})
+        plan.forget()
 
     def _rebuild(self, tables: set[str]) -> None:
         nodes = self._ranked(list(self.plans.values()))

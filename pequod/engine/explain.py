@@ -139,7 +139,7 @@ class Lookout:
         self._catalogue = catalogue
         self._residency = residency
         self._now = now
-        self._execution = Execution(self._spans)
+        self._execution = Execution(lambda step, keys: _spans(store, step, keys))
         self._missing: dict[KeyRange, None] = {}
         self._looks = 0
 
@@ -180,6 +180,7 @@ class Lookout:
         # The rows of the last source lead nowhere.
         return len(self._missing) == known and not step.is_last
 
-    def _spans(self, step: Step, keys: KeyRange) -> Iterable[tuple[list[str], list[Value]]]:
-        table = self._store.tables.get(step.table)
-        return table.spans(keys) if table is not None else ()
+
+def _spans(store: Store, step: Step, keys: KeyRange) -> Iterable[tuple[list[str], list[Value]]]:
+    table = store.tables.get(step.table)
+    return table.spans(keys) if table is not None else ()

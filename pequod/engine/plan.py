@@ -48,6 +48,15 @@ class Plan:
         self.watches = join.maintenance != SNAPSHOT
         self._steps: dict[frozenset[str], tuple[Step, ...]] = {}
 
+    def forget(self) -> None:
+        """Let go of all that knows this plan, now that it is not installed any more."""
+        for steps in self._steps.values():
+            for step in steps:
+                step.all = ()
+        self._steps.clear()
+        self.view = None
+        self.feeders, self.pulls = [], []
+
     def steps(self, slots: SlotSet) -> tuple["Step", ...]:
         """The nested loop for an output range that binds these slots."""
         bound = frozenset(slots)

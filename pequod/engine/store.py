@@ -139,11 +139,14 @@ class Table:
 
     def prune(self, subtable: Subtable) -> None:
         """Forget a subtable that holds nothing any more."""
-        if subtable.rows or subtable.watchers or subtable.pins or subtable is self.main:
+        if self._jump.get(subtable.first) is not subtable:  # the main part, or one forgotten before
             return
-        if self._jump.pop(subtable.first, None) is not None:
-            self._prefixes.remove(subtable.first)
-            self.total.bytes -= SUBTABLE_BYTES
+        if subtable.rows or subtable.watchers or subtable.pins:
+            return
+        del self._jump[subtable.first]
+        self._prefixes.remove(subtable.first)
+        self.total.bytes -= SUBTABLE_BYTES
+        del subtable.rows  # they know each other, and would wait for a garbage collection
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
