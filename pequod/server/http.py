@@ -108,6 +108,7 @@ class _Log:
         if isinstance(exc_info, HttpProcessingError):
             said = exc_info.message.partition("\n")[0]
             log.warning("closed %s: not HTTP: %.100s", *args, said)
+            exc_info.__traceback__ = None  # its frames hold it: a cycle that nobody would collect
         else:
             log.error(message, *args, exc_info=exc_info)
 

@@ -148,6 +148,7 @@ class Routes:
         except TimeoutError as error:
             raise TimedOut(f"the body did not arrive in {seconds:g} seconds") from error
         except (web.RequestPayloadError, ConnectionError) as error:
+            error.__traceback__ = None  # aiohttp keeps it: a cycle that nobody would collect
             raise BadRequest(f"the body broke off: {error}") from error
 
     async def _batch(self, methods: Methods, calls: Iterable[object], kind: str) -> list[bytes]:
@@ -172,12 +173,14 @@ class Routes:
                 raise BadRequest("a call is [method, argument...]")
             return packed({"result": self._call(methods, *call)}, kind)
         except PequodError as error:
-            refused = error
+            return self._refused(error, kind)
         except Exception as error:
             log.exception("a call of a batch failed: %r", error)
-            refused = ServerFault("this failed; the server's log says why")
-        self._port.service.errors[refused.code] += 1
-        return packed({"error": error_map(refused)}, kind)
+            return self._refused(ServerFault("this failed; the server's log says why"), kind)
+
+    def _refused(self, error: PequodError, kind: str) -> bytes:
+        self._port.service.errors[error.code] += 1
+        return packed({"error": error_map(error)}, kind)
 
     def _call(self, methods: Methods, name: str, *args: Any) -> Any:
         method = methods.get(name)

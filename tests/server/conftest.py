@@ -21,3 +21,9 @@ def run(request) -> Callable:
             return runner.run(bounded())
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch) -> None:
+    """Deadlines are looked at often, so that tests with short ones are short."""
+    monkeypatch.setattr("pequod.server.tcp._LOOK_SECONDS", 0.02)

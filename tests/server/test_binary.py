@@ -299,7 +299,7 @@ def test_all_methods(run):
 
 def test_a_stranger_says_little_and_not_for_long(run, caplog):
     async def work():
-        async with serving(token=TOKEN, request_seconds=0.3) as server:
+        async with serving(token=TOKEN, request_seconds=0.2) as server:
             async with await Wire.open(server) as wire:
                 wire.writer.write(packed((1, "auth", "x" * STRANGERS_FRAME * 2))[:-1])
                 assert await wire.rest() == b""
@@ -311,7 +311,7 @@ def test_a_stranger_says_little_and_not_for_long(run, caplog):
                 assert await wire.rest() == b""
             async with await Wire.open(server) as wire:
                 assert await wire.call("auth", TOKEN) == "admin"
-                await asyncio.sleep(0.8)
+                await asyncio.sleep(0.4)
                 assert await wire.call("joins") == ()
 
     run(work())
