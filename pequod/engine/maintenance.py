@@ -389,6 +389,9 @@ class Maintenance:
                 plan.counters.invalidations += not evicted
             self._cut(status)
         self._unplace(status)
+        # Whoever still holds the range, such as the queue of eviction, holds nothing more.
+        status.waits_on = status.expiring = None
+        status.folds.clear()
 
     def _cut(self, status: StatusRange) -> None:
         view = status.view

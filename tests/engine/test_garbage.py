@@ -106,6 +106,19 @@ def garbage_of(seed: int, steps: int) -> Counter[str]:
     return found
 
 
+def test_a_dropped_range_that_somebody_holds_holds_nothing() -> None:
+    cache = Cache()
+    cache.add_join("n|<a> = count x|<a>|<b>; m|<a> = snapshot 9 copy n|<a>; o|<a> = copy m|<a>")
+    cache.put("x|1|1", "1")
+    cache.scan(*prefix("o|"))
+    held = [one for name in "nmo" for one in cache._catalogue.views[name][0].statuses]
+    cache.evict(prefix(""))
+    assert len(held) == 3
+    for status in held:
+        assert not any([status.contexts, status.folds, status.hinted, status.pending])
+        assert not any([status.waits_on, status.expiring])
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("crowded", [3, 8192])
 def test_what_is_dropped_leaves_no_cycles(
