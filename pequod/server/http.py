@@ -10,12 +10,12 @@ import asyncio
 import ipaddress
 import logging
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from pequod.errors import Forbidden, PequodError, ServerFault, Unauthorized
+from pequod.errors import BadRequest, Forbidden, PequodError, ServerFault, Unauthorized
 from pequod.server.routes import Routes, failure
 from pequod.server.service import Methods
 from pequod.server.tcp import Port, Session
@@ -23,6 +23,7 @@ from pequod.server.tcp import Port, Session
 log = logging.getLogger("pequod.server")
 
 KEEPALIVE_SECONDS = 75.0
+LONGEST_TARGET = 128 * 1024  # bytes: two keys of the longest, each character as %F0%9F%90%8B
 
 _SAME_SITE = frozenset({"same-origin", "none"})
 
@@ -101,18 +102,29 @@ class HttpConnection(Session):
         self._port.expect(self, self._port.config.request_seconds, reason)
 
 
-class _Log:
-    """What aiohttp logs: a line, not a traceback, for a client that does not speak HTTP."""
+class _Handler(web.RequestHandler):
+    """aiohttp's part of a connection; what is no HTTP gets our answer, and a line in our log."""
 
-    def exception(self, message: str, *args: object, exc_info: Any = True) -> None:
-        if isinstance(exc_info, HttpProcessingError):
-            said = exc_info.message.partition("\n")[0]
-            log.warning("closed %s: not HTTP: %.100s", *args, said)
-            exc_info.__traceback__ = None  # its frames hold it: a cycle that nobody would collect
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if isinstance(exc, HttpProcessingError):
+            # What follows the reason is what was sent, and may be a token.
+            reason = exc.message.partition("\n")[0].partition(":")[0]
+            log.warning("closed %s: not HTTP: %s", request.remote, reason)
+            exc.__traceback__ = None  # its frames hold it: a cycle that nobody would collect
+            response = failure(request, BadRequest(f"this is no HTTP: {reason}"))
         else:
-            log.error(message, *args, exc_info=exc_info)
-
-    debug = exception  # that is where bytes go that are no HTTP at all, and nothing else
+            log.error("an answer failed: %r", exc, exc_info=exc)
+            response = failure(request, ServerFault("this failed; the server's log says why"))
+        response.force_close()
+        return response
 
 
 class Http:
@@ -126,22 +138,24 @@ class Http:
         self._open_methods = port.service.methods_for(newcomer) if newcomer else None
         self._names = {name.lower() for name in (port.config.host, *port.config.allowed_hosts)}
         # aiohttp's lower level: a router and middlewares would take a third of the time.
-        self._server = web.Server(
-            self._answer,
-            request_factory=self._request,
-            access_log=None,
-            logger=cast(logging.Logger, _Log()),
-            lingering_time=port.config.request_seconds,
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            auto_decompress=False,  # a small body must not become a large one
-        )
+        self._server = web.Server(self._answer, request_factory=self._request)
 
     async def stop(self) -> None:
         await self._server.shutdown(0.1)
 
     def connection(self, port: Port) -> HttpConnection:
         """The session for a connection that speaks HTTP."""
-        return HttpConnection(port, self._connections, self._server())
+        inner = _Handler(
+            self._server,
+            loop=port.loop,
+            logger=log,
+            access_log=None,  # type: ignore[arg-type]  # which turns it off
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=port.config.request_seconds,
+            max_line_size=LONGEST_TARGET,
+            auto_decompress=False,  # a small body must not become a large one
+        )
+        return HttpConnection(port, self._connections, inner)
 
     def _request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any

@@ -4,6 +4,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from pequod.server.service import ROLE_FOR
+
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
@@ -23,8 +25,9 @@ _VALUE: Schema = {
 _ROWS: Schema = {
     "type": "array",
     "items": {
+        "description": "[key, value]",
         "type": "array",
-        "prefixItems": [_TEXT, _VALUE],
+        "items": _VALUE,
         "minItems": 2,
         "maxItems": 2,
     },
@@ -45,10 +48,10 @@ _STATUS: Schema = {
     "properties": {"status": _TEXT},
     "required": ["status"],
 }
-_CALL: Schema = {
-    "description": "[method, argument...]",
+_CALLS: Schema = {
+    "description": "[method, argument...], or a list of such calls; each of them has its own "
+    f"result or error. Methods: {', '.join(ROLE_FOR)}.",
     "type": "array",
-    "prefixItems": [_TEXT],
     "minItems": 1,
 }
 _OUTCOME: Schema = {
@@ -69,9 +72,9 @@ def _query(name: str, description: str, schema: Schema, required: bool = False) 
 
 
 _RANGE = [
-    _query("prefix", "all keys that start so; or give first and last", _TEXT),
-    _query("first", "the first key of the range", _TEXT),
-    _query("last", "the end of the range, not included", _TEXT),
+    _query("prefix", "only keys that start so", _TEXT),
+    _query("first", "only keys from this one on", _TEXT),
+    _query("last", "only keys before this one", _TEXT),
 ]
 _PAGE = [
     _query(
@@ -126,9 +129,8 @@ def _read(summary: str, schema: Schema, parameters: list[Schema], *more: int) ->
 
 
 def _rpc() -> Schema:
-    body = {"anyOf": [_CALL, {"type": "array", "items": _CALL, "minItems": 1}]}
     results = {"anyOf": [_OUTCOME, {"type": "array", "items": _OUTCOME}]}
-    both = {kind: {"schema": body} for kind in ("application/json", "application/msgpack")}
+    both = {kind: {"schema": _CALLS} for kind in ("application/json", "application/msgpack")}
     return {
         "summary": "Call any method, or a batch of methods",
         "requestBody": {"required": True, "content": both},
@@ -152,7 +154,7 @@ def _state(summary: str, *failures: int) -> Schema:
 
 def _text(summary: str, kind: str) -> Schema:
     found = {"description": "the text", "content": {kind: {"schema": _TEXT}}}
-    responses = {"200": found, **_failures(401, 403)}
+    responses = {"200": found, **_failures(400, 401, 403)}
     return {"get": {"summary": summary, "responses": responses}}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from pequod.errors import BadRequest, PequodError, ServerFault, TimedOut, TooLarge, Unauthorized
-from pequod.keys import prefix
+from pequod.keys import EVERYTHING, KeyRange, prefix
 from pequod.server.formats import (
     JSON,
     MSGPACK,
@@ -82,8 +82,9 @@ class Routes:
         route = self._paths.get(path)
         if route is None:
             raise NoSuchRoute(f"there is no {path!r:.60}; / lists what there is")
-        if verb != route.verb and (verb, route.verb) != ("HEAD", "GET"):
-            raise WrongVerb(f"{path} takes {route.verb}, not {verb:.20}", route.verb)
+        verbs = ("GET", "HEAD") if route.verb == "GET" else (route.verb,)
+        if verb not in verbs:
+            raise WrongVerb(f"{path} takes {route.verb}, not {verb:.20}", ", ".join(verbs))
         return route
 
     # Reads for people.
@@ -281,12 +282,10 @@ def _needed(query: dict[str, str], name: str) -> str:
     return query[name]
 
 
-def _range(query: dict[str, str]) -> tuple[str, str]:
-    if "prefix" in query:
-        if "first" in query or "last" in query:
-            raise BadRequest("give either prefix, or first and last")
-        return prefix(query["prefix"])
-    return _needed(query, "first"), _needed(query, "last")
+def _range(query: dict[str, str]) -> KeyRange:
+    """The keys that have the prefix and lie between first and last; each may be left out."""
+    within = KeyRange(query.get("first", EVERYTHING.first), query.get("last", EVERYTHING.last))
+    return prefix(query.get("prefix", "")).clip(within)
 
 
 def _number(query: dict[str, str], name: str) -> int | None:
