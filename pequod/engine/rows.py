@@ -72,18 +72,19 @@ class Rows:
         keys = self.keys
         low = bisect_left(keys, first)
         high = bisect_left(keys, last, low)
-        return list(zip(keys[low:high], self.values[low:high], strict=True))
+        return list(zip(keys[low:high], self.values[low:high]))
 
     def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]:
         """At most `limit` rows from either end of a range."""
-        low = bisect_left(self.keys, first)
-        high = bisect_left(self.keys, last, low)
+        keys = self.keys
+        low = bisect_left(keys, first)
+        high = bisect_left(keys, last, low)
+        if high - low > limit:
+            low, high = (high - limit, high) if reverse else (low, low + limit)
+        pairs = list(zip(keys[low:high], self.values[low:high]))
         if reverse:
-            low = max(low, high - limit)
-        else:
-            high = min(high, low + limit)
-        pairs = list(zip(self.keys[low:high], self.values[low:high], strict=True))
-        return pairs[::-1] if reverse else pairs
+            pairs.reverse()
+        return pairs
 
     def count(self, first: str, last: str) -> int:
         low = bisect_left(self.keys, first)

@@ -7,7 +7,9 @@ from pequod.keys import Value
 TABLE_BYTES = 1250
 SUBTABLE_BYTES = 540
 LARGE_ROW_BYTES = 44  # what a row of a sorted dict weighs more than one of two lists
-ROW_BYTES = 20 + sys.getsizeof("") + 8  # two list places with room to grow, a text, alignment
+_ASCII_BYTES = sys.getsizeof("")
+_WIDE_BYTES = sys.getsizeof("é") - 2
+ROW_BYTES = 20 + _ASCII_BYTES + 8  # two list places with room to grow, a text, alignment
 _ALIGNMENT = 16
 UPDATER_BYTES = 700
 POINT_BYTES = 280  # what an updater of a single key weighs more
@@ -33,9 +35,25 @@ class Account:
         self.bytes = 0
 
 
+def text_bytes(text: str) -> int:
+    """What a text weighs; `sys.getsizeof` gives more once it was sent, for Python keeps its UTF-8.
+
+    >>> [text_bytes(text) - sys.getsizeof(text) for text in ("plain", "ünï", "€", "\U0001f40b!")]
+    [0, 0, 0, 0]
+    """
+    if text.isascii():
+        return _ASCII_BYTES + len(text)
+    try:
+        text.encode("latin-1")
+        width = 1
+    except UnicodeEncodeError:
+        width = 2 if len(text.encode("utf-16-le")) == 2 * len(text) else 4
+    return _WIDE_BYTES + width * (len(text) + 1)
+
+
 def row_bytes(key: str) -> int:
     """What a row weighs beside its value."""
-    return ROW_BYTES + (len(key) if key.isascii() else sys.getsizeof(key) - sys.getsizeof(""))
+    return ROW_BYTES + (len(key) if key.isascii() else text_bytes(key) - _ASCII_BYTES)
 
 
 def rows_bytes(keys: list[str]) -> int:
@@ -48,7 +66,8 @@ def value_bytes(value: Value) -> int:
     """What a value weighs where it is put; its copies in outputs are shared and free."""
     if len(value) < 2 and (isinstance(value, bytes) or value < "\u0100"):
         return 0  # Python keeps one copy of each, and `shared` finds it
-    return (sys.getsizeof(value) + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+    size = text_bytes(value) if isinstance(value, str) else sys.getsizeof(value)
+    return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
 
 
 def shared(value: Value) -> Value:

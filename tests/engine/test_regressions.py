@@ -4,6 +4,7 @@ import pytest
 
 from pequod import Cache, JoinError, prefix
 from pequod.engine import updating
+from pequod.wire import packer
 
 
 class FakeClock:
@@ -111,3 +112,15 @@ def test_hundreds_of_joins_install_quickly_and_thousands_are_refused() -> None:
     assert len(cache.add_join(";".join(f"o{n}|<x>=copy b|<x>" for n in range(500)))) == 500
     with pytest.raises(JoinError, match="at most 500"):
         cache.add_join(";".join(f"p{n}|<x>=copy b|<x>" for n in range(2_000)))
+
+
+def test_a_value_weighs_the_same_after_it_was_sent():
+    """Python keeps the UTF-8 of a text that was encoded by C code, and `getsizeof` then grows."""
+    cache = Cache()
+    key, value = "k|ünï", "cödé" * 100
+    cache.put(key, value)
+    packer()((key, value))
+    cache._check()
+    cache.put(key, value + "!")
+    cache.remove(key)
+    cache._check()
