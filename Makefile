@@ -10,7 +10,7 @@ python := $(venv)/bin/python
 install := $(python) -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress bench clean
+.PHONY: help demo test stress fuzz bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(venv)/dev ## format, lint, types and all tests
 
 stress: $(venv)/dev ## random scenarios against the oracle until interrupted
 	$(python) -m tests.scenarios --forever $(ARGS)
+
+fuzz: $(venv)/dev ## hostile bytes against a live server until interrupted
+	$(python) -m tests.server.fuzz $(ARGS)
 
 bench: $(venv)/run ## speed and memory of the engine
 	$(python) -m loadgen engine $(ARGS)

@@ -17,7 +17,7 @@ from pequod.wire import DEFAULT_PORT
 
 MIN_TOKEN = 16  # characters
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _SCALE = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _DAY = 86_400
 
@@ -53,7 +53,8 @@ def _setting(
     }
     if kind == "counts":
         return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    # A secret is not for logs, where a configuration may be shown.
+    return field(default=default, metadata=metadata, repr=kind != "secret")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ MAX_BATCH = 10_000  # calls
 Handler = Callable[[web.BaseRequest, Methods], Awaitable[web.StreamResponse]]
 
 
+# How aiohttp says that a body is broken, or that the client has left; the last, if before it read.
+_BROKEN_OFF = (web.RequestPayloadError, ConnectionError, RuntimeError)
+
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -148,7 +151,7 @@ class Routes:
             raise _too_long(limit) from error
         except TimeoutError as error:
             raise TimedOut(f"the body did not arrive in {seconds:g} seconds") from error
-        except (web.RequestPayloadError, ConnectionError) as error:
+        except _BROKEN_OFF as error:
             error.__traceback__ = None  # aiohttp keeps it: a cycle that nobody would collect
             raise BadRequest(f"the body broke off: {error}") from error
 

@@ -27,6 +27,15 @@ def address_of(server: Server) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def plant(server: Server, name: str, method: Callable[..., Any]) -> None:
+    """Let another function answer a method from now on."""
+    server.service._methods[name] = method
+    server.service._tables.clear()  # and the one that HTTP uses is made at the start
+    assert server._http is not None, "the server is not started"
+    newcomer = server._access.newcomer
+    server._http._open_methods = server.service.methods_for(newcomer) if newcomer else None
+
+
 def packed(*messages: Any) -> bytes:
     return b"".join(map(msgpack.packb, messages))
 

@@ -10,7 +10,7 @@ import msgpack
 from pequod.keys import END
 from pequod.server.binary import RENEWAL, STRANGERS_FRAME, BinaryConnection
 from pequod.server.service import ROLE_FOR
-from tests.server.helpers import TOKEN, Wire, lines_of, packed, serving
+from tests.server.helpers import TOKEN, Wire, lines_of, packed, plant, serving
 
 
 def test_many_requests_in_one_write(run):
@@ -251,11 +251,10 @@ def test_a_reply_over_the_limit_though_its_characters_are_not(run):
     run(work())
 
 
-def test_a_fault_of_ours_is_answered_logged_and_survived(run, caplog, monkeypatch):
+def test_a_fault_of_ours_is_answered_logged_and_survived(run, caplog):
     async def work():
-        async with serving() as server, await Wire.open(server) as wire:
-            monkeypatch.setitem(server.service._methods, "count", lambda first, last: 1 / 0)
-            server.service._tables.clear()
+        async with serving() as server:
+            plant(server, "count", lambda first, last: 1 / 0)
             async with await Wire.open(server) as wire:
                 wire.send((1, "count", "a", "b"), (2, "get", "k"))
                 (_, error, _), second = await wire.replies(2)

@@ -7,7 +7,7 @@ import msgpack
 import pytest
 
 from pequod.keys import END
-from tests.server.helpers import Web, lines_of, serving, until
+from tests.server.helpers import Web, lines_of, plant, serving, until
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 
@@ -384,9 +384,7 @@ def test_a_body_that_does_not_come(run):
 def test_a_fault_of_ours(run, caplog):
     async def work():
         async with serving() as server:
-            server.service._methods["count"] = lambda first, last: 1 / 0
-            server.service._tables.clear()  # and the one that requests use is made at the start
-            server._http._open_methods = server.service.methods_for(server._access.newcomer)
+            plant(server, "count", lambda first, last: 1 / 0)
             async with await Web.open(server) as web:
                 for answer in (
                     await web.get("/v1/count?prefix=a"),

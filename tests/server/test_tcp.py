@@ -19,6 +19,7 @@ from tests.server.helpers import (
     address_of,
     lines_of,
     packed,
+    plant,
     serving,
     until,
 )
@@ -274,7 +275,7 @@ def test_time_waiting_for_our_turn_is_not_the_clients(run, caplog):
 
     async def work():
         async with serving(request_seconds=SHORT) as server:
-            server.service._methods["count"] = lambda first, last: time.sleep(0.005)
+            plant(server, "count", lambda first, last: time.sleep(0.005))
             async with await Wire.open(server) as wire:
                 data = packed(*((n, "count", "a", "b") for n in range(1, 81)))
                 wire.writer.write(data[:3])
