@@ -115,6 +115,7 @@ TAILS = ("|<>", "|<>|<>", "|<>|<>", "|<>|<>|<>", "|<>-<>", "|<>~<>|<>", "|k|<>",
 
 # How often each step is taken, before a scenario bends these numbers its own way.
 WEIGHTS = {"put": 36, "remove": 10, "scan": 24, "get": 6, "count": 4, "put_many": 3}
+WEIGHTS |= {"watch": 2, "unwatch": 1}
 WEIGHTS |= {"remove_range": 1, "put_computed": 2, "add_join": 5, "drop_join": 2, "evict": 3}
 WEIGHTS |= {"sleep": 3, "freshen": 2, "load": 4, "fail": 1, "meanwhile": 5, "explain": 1}
 
@@ -271,7 +272,7 @@ class _Author:
         """So many steps; the last one reads everything."""
         rng = self._rng
         weights = {kind: weight * rng.choice((0.3, 1, 1, 3)) for kind, weight in WEIGHTS.items()}
-        for rare in ("evict", "drop_join", "sleep", "freshen"):
+        for rare in ("evict", "drop_join", "sleep", "freshen", "watch"):
             weights[rare] *= rng.choice((0, 1))
         if not self.remote_keys:
             weights |= {"load": 0, "fail": 0, "meanwhile": 0}
@@ -307,8 +308,10 @@ class _Author:
             case "scan":
                 limit = rng.choice((None, None, None, None, 0, 1, 3))
                 return kind, *self._range(), limit, rng.random() < 0.15
-            case "count" | "explain":
+            case "count" | "explain" | "watch":
                 return kind, *self._range()
+            case "unwatch":
+                return (kind,)
             case "add_join":
                 return kind, "; ".join(
                     rng.sample(self.joins, min(len(self.joins), rng.choice((1, 1, 1, 2))))

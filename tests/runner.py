@@ -45,6 +45,7 @@ def run(scenario: Scenario, make_cache: MakeCache = Cache) -> int:
         for number, step in enumerate(steps + list(scenario.steps), start=-len(steps)):
             try:
                 runner.apply(step)
+                runner.listen()
             except Exception as error:
                 so_far = replace(scenario, steps=scenario.steps[: max(0, number + 1)])
                 raise AssertionError(
@@ -83,6 +84,7 @@ class Runner:
         self._world = World({}, stored)
         self._meanwhile: Sequence[Step] = ()
         self._may_evict = scenario.memory_limit is not None
+        self._watches: list[tuple[Any, dict[str, Value]]] = []  # each with what it told, replayed
         self._cache = make_cache(
             clock=lambda: self._now,
             memory_limit=scenario.memory_limit,
@@ -213,6 +215,29 @@ class Runner:
                 past = self._past[self._installed[name] :]
                 values |= {w.row.get(key) for end, w in past if self._now - end < seconds}
         return values
+
+    # Watching.
+
+    def watch(self, first: str, last: str) -> None:
+        watch = self._read(lambda: self._cache.watch(first, last))
+        self._watches.append((watch, dict(watch.rows)))
+
+    def unwatch(self) -> None:
+        if self._watches:
+            self._watches.pop(0)[0].close()
+
+    def listen(self) -> None:
+        """Whoever was not woken knows all there is to know; the others are told."""
+        for watch, told in self._watches:
+            if watch.awake or (watch.expires is not None and self._now >= watch.expires):
+                for key, old, new in self._read(watch.changes):
+                    assert told.get(key) == old != new, f"watched: {key!r} was {old!r}"
+                    if new is None:
+                        del told[key]
+                    else:
+                        told[key] = new
+            assert told == watch.rows, f"watched: {told} told, {watch.rows} kept"
+            self._judge(*watch.keys, sorted(told.items(), key=itemgetter(0)))
 
     # Joins and time.
 

@@ -13,6 +13,7 @@ from pequod.engine.plan import Step
 from pequod.engine.residency import Residency
 from pequod.engine.status import StatusRange
 from pequod.engine.updating import Updating
+from pequod.engine.watching import WatchIndex
 from pequod.joins import containing
 from tests.scenarios import random_scenario, run
 
@@ -47,6 +48,13 @@ def first_wins(self: Execution, found: Any) -> dict[str, Any]:
     return rows
 
 
+def forget_hints(self: StatusRange) -> None:
+    """What is disturbed wakes nobody."""
+    for subtable in self.hinted or ():
+        subtable.hint = None
+    self.hinted = None
+
+
 def nothing(*_: Any, **__: Any) -> None:
     """Something that must happen does not."""
 
@@ -69,6 +77,9 @@ PLANTED: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "invalidation stops at the first range": (Maintenance, "drop_dependents", nothing),
     "a load outranks a later change": (Residency, "note", nothing),
     "keys that had to wait are forgotten": (Outputs, "redo", nothing),
+    "a watch sleeps through what waits": (StatusRange, "disturb", forget_hints),
+    "a watch sleeps through what is written": (StatusRange, "wake", nothing),
+    "a watch sleeps through base data": (WatchIndex, "wake", nothing),
     "a range that grew does not know it": (Maintenance, "_widen", nothing),
 }
 

@@ -30,9 +30,10 @@ from pequod.engine.residency import UNREAD_GRACE, Loading, Residency, ResidentRa
 from pequod.engine.statistics import check_account, statistics
 from pequod.engine.status import View
 from pequod.engine.store import Store, Table
+from pequod.engine.watching import Watch
 from pequod.errors import BadRequest, ComputedKey
 from pequod.joins.parser import parse
-from pequod.keys import BAR, KeyRange, Pair, Value, point, table_of
+from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, point, table_of
 
 
 class Cache:
@@ -202,6 +203,7 @@ class Cache:
         self._catalogue.adopt(new)
         for plan in new:
             self._mark(self._store.table(plan.join.table))
+        self._store.wake(EVERYTHING)
         return [
             {
                 "name": name,
@@ -218,6 +220,7 @@ class Cache:
         self._uncompute(self._catalogue.outgoing([], plan), [plan])
         self._catalogue.remove(name)
         self._mark(self._store.table(plan.join.table))
+        self._store.wake(EVERYTHING)
 
     def joins(self) -> list[dict[str, Any]]:
         """The installed joins in the order of their installation."""
@@ -248,6 +251,22 @@ class Cache:
         for subtable in table:
             subtable.hint = None
 
+    # Watching.
+
+    def watch(self, first: str, last: str, wake: Callable[[Watch], object] = id) -> Watch:
+        """Watch a range; `wake` is called when it may have changed, and `changes()` tells how.
+
+        The rows as they are now are in `rows`. `wake` is called in the middle of a change, so it
+        must not use the cache: let it note that there is something to look at.
+        """
+        return Watch(checked_range(first, last), wake, self._read_watched, self._store.watches)
+
+    def _read_watched(self, watch: Watch) -> list[Pair]:
+        self._begin()
+        pairs = self._reading.watched(watch)
+        self._limit_memory()
+        return pairs
+
     # Residency.
 
     def declare_remote(self, keys: tuple[str, str]) -> None:
@@ -271,6 +290,7 @@ class Cache:
         self._residency.declare_remote(keys)
         for table in self._store.tables_overlapping(keys):
             self._mark(table)
+        self._store.wake(EVERYTHING)
 
     def freshen(self, keys: tuple[str, str]) -> list[KeyRange]:
         """Make a range ready to read; gives the base ranges that must be loaded first."""

@@ -63,7 +63,7 @@ class Eviction:
                 heappop(queue)
                 continue
             latest = max(map(_last_used, self._readers(one.keys)), default=used)
-            latest = max(latest, _last_used(one))
+            latest = max(latest, _last_used(one), now if self._is_watched(one) else 0)
             if latest <= used:
                 heappop(queue)
                 return one
@@ -82,6 +82,11 @@ class Eviction:
             return one.dropped
         return self._residency.resident.starting_at(one.first) is not one
 
+    def _is_watched(self, one: Candidate) -> bool:
+        if isinstance(one, StatusRange):
+            return one.watches is not None
+        return any(watch.overlaps(one.keys) for watch in self._store.watches)
+
     def _readers(self, keys: KeyRange) -> list[StatusRange]:
         return [
             status
@@ -97,6 +102,7 @@ class Eviction:
     def _evict_resident(self, keys: KeyRange) -> None:
         """Make remote keys missing again, and forget all that was computed from them."""
         for gone in self._residency.leave(keys):
+            self._store.wake(gone)
             for table in self._store.tables_overlapping(gone):
                 table.evictions += 1
                 self._maintenance.drop_dependents(table, gone)

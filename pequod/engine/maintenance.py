@@ -39,6 +39,7 @@ class Maintenance:
         self._execution = Execution(self._spans)
         self.updating = Updating(store, self._execution, self._links)
         self.missing: list[KeyRange] = []
+        self.pulled: dict[KeyRange, None] | None = None  # source ranges of pulled rows, if asked
         self.work = 0  # ranges computed, pulled or settled so far
         self.now = 0.0
         self.tick = 0
@@ -112,6 +113,8 @@ class Maintenance:
                 self._freshen_views(step.feeders, keys, status)
                 if self._is_remote:
                     self._reside(keys)
+            if status is None and self.pulled is not None:
+                self.pulled[source] = None
             if len(self.missing) > whole:
                 return False
             if status is not None and step.plan.watches:
@@ -227,7 +230,7 @@ class Maintenance:
             reader.expiring[status] = None
             if reader.expires is None or status.expires < reader.expires:
                 reader.expires = status.expires
-                reader.forget_hints()
+                reader.disturb()
                 self._spread_expiry(reader)
 
     # Settling.
@@ -337,7 +340,7 @@ class Maintenance:
         status.first, status.last = min(status.first, gap.first), max(status.last, gap.last)
         self._place(status)
         view.add(status)
-        status.forget_hints()
+        status.disturb()
 
     def _join_neighbours(self, status: StatusRange) -> None:
         """Make one range of two that touch and have one signature."""
@@ -353,7 +356,7 @@ class Maintenance:
         status.used = max(status.last_used, other.last_used)
         view.remove(other)
         self._unplace(other)
-        other.forget_hints()
+        other.disturb()
         other.dropped = True
         self._widen(status, other.keys)
 
@@ -380,7 +383,7 @@ class Maintenance:
         status.dropped = True
         self.drop_dependents(status.view.table, status.keys, status.view)
         self._links.unlink_all(status)
-        status.forget_hints()
+        status.disturb()
         view = status.view
         if view.statuses.starting_at(status.first) is status:
             view.remove(status)

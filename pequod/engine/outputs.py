@@ -35,8 +35,11 @@ class Outputs:
             old = subtable.rows.put(output_key, value)
             if old is None:
                 view.account(1, view.row_bytes(output_key))
-        if table.updaters and old != value:
-            self._notify(table, output_key, old, value)
+        if old != value:
+            if status.watches is not None:
+                status.wake()
+            if table.updaters:
+                self._notify(table, output_key, old, value)
         if value is None:
             table.prune(subtable)
 

@@ -12,6 +12,7 @@ from pequod.engine.plan import Plan
 from pequod.engine.residency import Residency
 from pequod.engine.status import View
 from pequod.engine.store import Hint, Store, Subtable, Table
+from pequod.engine.watching import Watch
 from pequod.errors import MissingData
 from pequod.keys import BAR, KeyRange, Pair, prefix, table_of
 
@@ -59,6 +60,23 @@ class Reading:
             rows = self._store.count(keys)
         self._end(keys, work)
         return rows
+
+    def watched(self, watch: Watch) -> list[Pair]:
+        """All rows of a watched range; what they come from wakes the watch from now on."""
+        sources: dict[KeyRange, None] = {}
+        self._maintenance.pulled = sources
+        try:
+            pairs = self.scan(watch.keys, sys.maxsize, False)
+        finally:
+            self._maintenance.pulled = None
+        watch.detach()
+        watch.ranges = [keys for keys in (watch.keys, *sources) if keys]
+        for keys in watch.ranges:
+            for table in self._store.tables_overlapping(keys):
+                views = self._catalogue.views.get(table.name, ())
+                statuses = [one for view in views for one in view.statuses.overlapping(keys)]
+                watch.attach(table, keys, statuses)
+        return pairs
 
     def freshen(self, keys: KeyRange) -> list[KeyRange]:
         """Make a range ready to read; gives what must be loaded first."""

@@ -10,6 +10,7 @@ from pequod.engine.plan import Plan, Step
 from pequod.engine.rangemap import RangeMap
 from pequod.engine.store import Store, Subtable, Table
 from pequod.engine.updaters import Context
+from pequod.engine.watching import Watch
 from pequod.engine.weights import (
     CONTEXT_BYTES,
     FOLD_BYTES,
@@ -151,6 +152,7 @@ class StatusRange:
         "used",
         "view",
         "waits_on",
+        "watches",
     )
 
     def __init__(self, view: View, keys: KeyRange, signature: Signature, used: int) -> None:
@@ -166,6 +168,7 @@ class StatusRange:
         self.redo: set[str] | None = None  # output keys to work out anew once the logs are settled
         self.folds: dict[str, Fold] = {} if view.folds else _NO_FOLDS
         self.hinted: dict[Subtable, None] | None = None  # subtables whose hint relies on this range
+        self.watches: dict[Watch, None] | None = None  # over rows of this range
         self.subtable: Subtable | None = None  # where all rows are, if in one subtable
         self.rows_read = 0  # source rows it took to compute this, those of inner ranges included
         self.fresh = True
@@ -185,11 +188,18 @@ class StatusRange:
                 used = subtable.hint.used
         return used
 
-    def forget_hints(self) -> None:
-        self.used = self.last_used
+    def disturb(self) -> None:
+        """The rows can no longer be read as they are: forget all hints, and wake all watches."""
         for subtable in self.hinted or ():
-            subtable.hint = None
+            if subtable.hint is not None:
+                self.used = max(self.used, subtable.hint.used)
+                subtable.hint = None
         self.hinted = None
+        self.wake()
+
+    def wake(self) -> None:
+        for watch in list(self.watches or ()):
+            watch.wake()
 
     def log(self, context: Context, key: str, old: Value | None, new: Value | None) -> None:
         """Note a change to settle later: one entry per key, with the value before the first."""

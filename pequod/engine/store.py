@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pequod.engine.rows import LargeRows, Rows, SortedKeys
 from pequod.engine.updaters import UpdaterIndex, Watchers
+from pequod.engine.watching import Watch, WatchIndex
 from pequod.engine.weights import (
     LARGE_ROW_BYTES,
     SUBTABLE_BYTES,
@@ -84,6 +85,7 @@ class Table:
         self.hits = 0  # but for those that a join has part in
         self.evictions = 0
         self.plain = True  # no join writes here and nothing here is remote
+        self.watches: WatchIndex | None = None  # over base rows
         self._jump = jump
         self._prefixes: SortedKeys[str] = SortedKeys()
 
@@ -236,6 +238,7 @@ class Store:
         self.tables: dict[str, Table] = {}
         self.account = Account()
         self.is_remote: Callable[[KeyRange], bool] = lambda keys: False
+        self.watches: dict[Watch, None] = {}
         self._bars = dict(bars or {})
 
     def table(self, name: str) -> Table:
@@ -245,7 +248,14 @@ class Store:
             bars = self._bars.get(name, DEFAULT_BARS)
             table = self.tables[name] = Table(name, bars, self.jump, self.account)
             table.plain = not self.is_remote(table.keys)
+            self.wake(table.keys)
         return table
+
+    def wake(self, keys: KeyRange) -> None:
+        """Wake whoever watches some of these keys, where no single row tells of a change."""
+        for watch in list(self.watches):
+            if watch.overlaps(keys):
+                watch.wake()
 
     def tables_overlapping(self, keys: KeyRange) -> list[Table]:
         name = table_of(keys.first)
@@ -266,6 +276,8 @@ class Store:
             table.account(1, row_bytes(key) + value_bytes(value))
         else:
             table.account(0, value_bytes(value) - value_bytes(old))
+        if table.watches is not None and old != value:
+            table.watches.wake(key)
         return old
 
     def remove(self, table: Table, key: str) -> Value | None:
@@ -275,6 +287,8 @@ class Store:
         if subtable is not None and old is not None:
             table.account(-1, -row_bytes(key) - value_bytes(old))
             table.prune(subtable)
+            if table.watches is not None:
+                table.watches.wake(key)
         return old
 
     def scan(self, keys: KeyRange) -> list[Pair]:

@@ -115,6 +115,8 @@ class Updating:
                         if output_key.isascii()
                         else row_bytes(output_key) - ROW_BYTES
                     )
+                if status.watches is not None:
+                    status.wake()
         view.account(rows, rows * ROW_BYTES + size)
 
     def _log(
@@ -139,7 +141,7 @@ class Updating:
         if not status.fresh:
             return
         status.fresh = False
-        status.forget_hints()
+        status.disturb()
         for dependent in status.view.table.updaters.statuses(status.keys, status.view):
             if dependent.waits_on is None:
                 dependent.waits_on = {}
