@@ -131,7 +131,9 @@ def test_a_client_that_never_reads_is_dropped(run, caplog, speaks):
     assert "does not read its answers (stall_seconds)" in line
 
 
-def test_a_last_answer_that_is_not_read_is_dropped_too(run, caplog):
+def test_a_last_answer_that_is_not_read_is_dropped_too(run, caplog, monkeypatch):
+    monkeypatch.setattr("pequod.server.binary.SLICE_SECONDS", 10.0)  # both requests in one slice
+
     async def work():
         async with serving(stall_seconds=SHORT) as server, await Wire.open(server) as lazy:
             fill(server, 200)
