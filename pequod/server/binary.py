@@ -43,8 +43,6 @@ class BinaryConnection(Session):
     # What the event loop calls.
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():
-            return  # TLS hands over what it still has
         self._fed += len(data)
         try:
             self._unpacker.feed(data)
@@ -167,6 +165,7 @@ class BinaryConnection(Session):
 
     def _leave(self, replies: list[bytes], reason: str) -> None:
         """Give the answers so far, and close."""
+        self._busy = True  # TLS may hand over what it still has; nobody is served any more
         log.warning("closed %s: %s", peer_of(self._transport), reason)
         self._transport.write(b"".join(replies))
         self._transport.close()

@@ -81,15 +81,16 @@ def packed(result: Any, kind: str) -> bytes:
     """A result as it is sent."""
     if kind == MSGPACK:
         return packer()(result)
-    # A lone surrogate, which only JSON can say, goes out as it came in: escaped.
-    return _to_json(result).encode("utf-8", "backslashreplace")
+    # A lone surrogate, which only JSON can say, goes out as it came in: escaped. The line feed is
+    # for people: in a terminal the prompt is then on a line of its own.
+    return (_to_json(result) + "\n").encode("utf-8", "backslashreplace")
 
 
 def array(items: list[bytes], kind: str) -> bytes:
     """An array of items that are packed already."""
     if kind == MSGPACK:
         return packed_array(items)
-    return b"[" + b",".join(items) + b"]"
+    return b"[" + b",".join(item.rstrip() for item in items) + b"]\n"
 
 
 def _written(value: object) -> dict[str, str]:

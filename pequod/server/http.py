@@ -9,7 +9,6 @@ origin, and carry a content type that a plain form cannot send.
 import asyncio
 import ipaddress
 import logging
-from functools import lru_cache
 from typing import Any
 
 from aiohttp import web
@@ -22,6 +21,7 @@ from pequod.server.tcp import Port, Session
 
 log = logging.getLogger("pequod.server")
 
+_REMEMBERED_HOSTS = 100
 KEEPALIVE_SECONDS = 75.0
 LONGEST_TARGET = 128 * 1024  # bytes: two keys of the longest, each character as %F0%9F%90%8B
 
@@ -137,6 +137,7 @@ class Http:
         newcomer = port.access.newcomer
         self._open_methods = port.service.methods_for(newcomer) if newcomer else None
         self._names = {name.lower() for name in (port.config.host, *port.config.allowed_hosts)}
+        self._ours: set[str] = set()  # host names, with their ports, that were found to be ours
         # aiohttp's lower level: a router and middlewares would take a third of the time.
         self._server = web.Server(self._answer, request_factory=self._request)
 
@@ -166,33 +167,33 @@ class Http:
         )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer, and what it means for the connection."""
+        """Let a request in, or not; whatever goes wrong becomes an answer."""
         connection = self._connections.get(request.protocol)
         if connection is not None:
             connection.begin(request.content)
+        response: web.StreamResponse
         try:
-            response = await self._outcome(request)
+            route = self._routes.find(request.method, request.path)
+            if not route.is_open:
+                self._check_origin(request)
+            methods = {} if route.is_open else self._methods(request)
+            if route.read is not None:
+                response = route.read(request, methods)
+            else:
+                assert route.talk is not None, "a route leads somewhere"
+                response = await route.talk(request, methods)
+        except PequodError as error:
+            self._port.service.errors[error.code] += 1
+            response = failure(request, error)
+        except Exception as error:
+            log.exception("%s %r failed: %r", request.method, request.path, error)
+            response = failure(request, ServerFault("this failed; the server's log says why"))
         finally:
             if connection is not None:
                 connection.end()
         if self._port.draining or not request.content.is_eof():
             response.force_close()
         return response
-
-    async def _outcome(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Let a request in, or not; whatever goes wrong becomes an answer."""
-        try:
-            route = self._routes.find(request.method, request.path)
-            if route.is_open:
-                return await route.handler(request, {})
-            self._check_origin(request)
-            return await route.handler(request, self._methods(request))
-        except PequodError as error:
-            self._port.service.errors[error.code] += 1
-            return failure(request, error)
-        except Exception as error:
-            log.exception("%s %r failed: %r", request.method, request.path, error)
-            return failure(request, ServerFault("this failed; the server's log says why"))
 
     def _check_origin(self, request: web.BaseRequest) -> None:
         """Refuse what a web page of another site made a browser send."""
@@ -203,12 +204,17 @@ class Http:
         if headers.get("Sec-Fetch-Site", "none") not in _SAME_SITE:
             raise Forbidden("a request from a page of another site")
         # A name of another site may lead here; a token, which that site cannot know, proves intent.
-        if self._port.access.is_open and not self._is_ours(host):
+        if host not in self._ours and not self._is_ours(host):
             raise Forbidden(f"{host!r:.60} is no name of this server; add it with --allowed-hosts")
 
     def _is_ours(self, host: str) -> bool:
+        if not self._port.access.is_open:
+            return True
         name = _name(host)
-        return name == "localhost" or name in self._names or _is_address(name)
+        ours = name == "localhost" or name in self._names or _is_address(name)
+        if ours and len(self._ours) < _REMEMBERED_HOSTS:
+            self._ours.add(host)
+        return ours
 
     def _methods(self, request: web.BaseRequest) -> Methods:
         if self._open_methods is not None:
@@ -220,7 +226,6 @@ class Http:
         return self._port.service.methods_for(principal)
 
 
-@lru_cache(100)
 def _name(host: str) -> str:
     """The name in a Host header, without its port.
 
@@ -232,7 +237,6 @@ def _name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-@lru_cache(100)
 def _is_address(name: str) -> bool:
     """True for the number of a machine, which no other site can own as it can a name."""
     try:

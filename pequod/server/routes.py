@@ -4,8 +4,11 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from time import monotonic
+from email.utils import formatdate
+from functools import lru_cache
+from time import monotonic, time
 from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
 
 from aiohttp import web
 
@@ -34,29 +37,26 @@ log = logging.getLogger("pequod.server")
 
 MAX_BATCH = 10_000  # calls
 
-Handler = Callable[[web.BaseRequest, Methods], Awaitable[web.StreamResponse]]
+Read = Callable[[web.BaseRequest, Methods], "Answer"]
+Talk = Callable[[web.BaseRequest, Methods], Awaitable[web.StreamResponse]]
 
 
 # How aiohttp says that a body is broken, or that the client has left; the last, if before it read.
 _BROKEN_OFF = (web.RequestPayloadError, ConnectionError, RuntimeError)
 
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-}
-_HEADERS_OF = {kind: {**_HEADERS, "Content-Type": kind} for kind in (JSON, MSGPACK)}
-_PAGE_HEADERS = {
-    **_HEADERS,
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
-    "frame-ancestors 'none'; base-uri 'none'",
-}
+_SAFETY = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+_PAGE_SAFETY = (
+    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'\r\n"
+)
 
 
 class Route(NamedTuple):
-    """What answers a path; an open one needs no token."""
+    """What answers a path: at once, or by and by. An open one needs no token."""
 
-    verb: str
-    handler: Handler
+    read: Read | None = None
+    talk: Talk | None = None
+    verb: str = "GET"
     is_open: bool = False
 
 
@@ -66,19 +66,19 @@ class Routes:
     def __init__(self, port: Port) -> None:
         self._port = port
         self._paths = {
-            "/": Route("GET", self.home),
-            "/healthz": Route("GET", self.health, is_open=True),
-            "/livez": Route("GET", self.health, is_open=True),
-            "/readyz": Route("GET", self.ready, is_open=True),
-            "/metrics": Route("GET", self.metrics),
-            "/openapi.json": Route("GET", self.openapi),
-            "/v1/get": Route("GET", self.get),
-            "/v1/scan": Route("GET", self.scan),
-            "/v1/count": Route("GET", self.count),
-            "/v1/explain": Route("GET", self.explain),
-            "/v1/joins": Route("GET", self.joins),
-            "/v1/stats": Route("GET", self.stats),
-            "/rpc": Route("POST", self.rpc),
+            "/": Route(self.home),
+            "/healthz": Route(self.health, is_open=True),
+            "/livez": Route(self.health, is_open=True),
+            "/readyz": Route(self.ready, is_open=True),
+            "/metrics": Route(self.metrics),
+            "/openapi.json": Route(self.openapi),
+            "/v1/get": Route(self.get),
+            "/v1/scan": Route(self.scan),
+            "/v1/count": Route(self.count),
+            "/v1/explain": Route(self.explain),
+            "/v1/joins": Route(self.joins),
+            "/v1/stats": Route(self.stats),
+            "/rpc": Route(talk=self.rpc, verb="POST"),
         }
 
     def find(self, verb: str, path: str) -> Route:
@@ -92,37 +92,37 @@ class Routes:
 
     # Reads for people.
 
-    async def get(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def get(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         key = _needed(_query(request, "key"), "key")
         value = self._call(methods, "get", key)
         if value is None:
             raise NoSuchKey(f"there is no key {key!r:.100}")
         return self._answer(value)
 
-    async def scan(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def scan(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         query = _query(request, "prefix", "first", "last", "limit", "reverse")
         limit, reverse = _number(query, "limit"), _flag(query, "reverse")
         return self._answer(self._call(methods, "scan", *_range(query), limit, reverse))
 
-    async def count(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def count(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         query = _query(request, "prefix", "first", "last")
         return self._answer(self._call(methods, "count", *_range(query)))
 
-    async def explain(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def explain(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         query = _query(request, "prefix", "first", "last")
         return self._answer(self._call(methods, "explain", *_range(query)))
 
-    async def joins(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def joins(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         _query(request)
         return self._answer(self._call(methods, "joins"))
 
-    async def stats(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def stats(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         _query(request)
         return self._answer(self._call(methods, "stats"))
 
     # Everything, for programs.
 
-    async def rpc(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    async def rpc(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         """One call `[method, args...]`, or a list of calls, in JSON or msgpack."""
         kind = request.content_type
         if kind not in (JSON, MSGPACK):
@@ -136,7 +136,8 @@ class Routes:
             return self._answer({"result": self._call(methods, *said)}, kind)
         if len(said) > MAX_BATCH:
             raise TooLarge(f"{len(said)} calls in a batch; at most {MAX_BATCH}")
-        return _ready(array(await self._batch(methods, said, kind), kind), kind)
+        body = array(await self._batch(methods, said, kind), kind)
+        return Answer(body, kind)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         limit, seconds = self._port.config.max_frame, self._port.config.request_seconds
@@ -198,61 +199,90 @@ class Routes:
         self._port.service.calls[name] += 1
         return result
 
-    def _answer(self, result: Any, kind: str = JSON) -> web.Response:
+    def _answer(self, result: Any, kind: str = JSON) -> "Answer":
         return answer(result, kind, limit=self._port.config.max_reply)
 
     # The server itself.
 
-    async def home(self, request: web.BaseRequest, methods: Methods) -> web.Response:
-        return web.Response(text=HOME, content_type="text/html", headers=_PAGE_HEADERS)
+    def home(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+        return Answer(HOME.encode(), "text/html; charset=utf-8", more=_PAGE_SAFETY)
 
-    async def health(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def health(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         return answer({"status": "ok"})
 
-    async def ready(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def ready(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         if self._port.draining:
             return answer({"status": "stopping"}, status=503)
         return answer({"status": "ok"})
 
-    async def metrics(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def metrics(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         text = exposition(self._call(methods, "stats"))
-        headers = {**_HEADERS, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=text.encode(), headers=headers)
+        return Answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
-    async def openapi(self, request: web.BaseRequest, methods: Methods) -> web.Response:
+    def openapi(self, request: web.BaseRequest, methods: Methods) -> "Answer":
         return answer(document())
 
 
 # Answers.
 
 
+class Answer(web.StreamResponse):
+    """A finished answer: the head, put together at once, leaves with the body in one write."""
+
+    def __init__(self, body: bytes, kind: str, status: int = 200, more: str = "") -> None:
+        """`more` has further headers, each with its line end."""
+        super().__init__(status=status)
+        self._rest = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n{_SAFETY}{more}"
+        self._whole = body
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client has left")
+        major, minor = request.version
+        head = (
+            f"HTTP/{major}.{minor} {self.status} {self.reason}\r\n{self._rest}"
+            f"Date: {_date(int(time()))}\r\n"
+            f"Connection: {'keep-alive' if self._keep_alive else 'close'}\r\n\r\n"
+        )
+        body = b"" if request.method == "HEAD" else self._whole
+        transport.write(head.encode() + body)
+        await request.writer.drain()
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        self._eof_sent = True
+
+
+@lru_cache(1)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
+
+
 def answer(
-    result: Any, kind: str = JSON, status: int = 200, limit: int = sys.maxsize
-) -> web.Response:
+    result: Any,
+    kind: str = JSON,
+    status: int = 200,
+    limit: int = sys.maxsize,
+    more: str = "",
+) -> "Answer":
     """A result as a response; one over the limit is refused."""
-    return _ready(packed(result, kind), kind, status, limit)
-
-
-def _ready(
-    body: bytes, kind: str = JSON, status: int = 200, limit: int = sys.maxsize
-) -> web.Response:
-    """The same of a result that is packed already."""
+    body = packed(result, kind)
     if len(body) > limit:
         raise too_large(limit)
-    # A text file ends in a line feed, and in a terminal the prompt is then on a line of its own.
-    body = body if kind == MSGPACK else body + b"\n"
-    return web.Response(body=body, status=status, headers=_HEADERS_OF[kind])
+    return Answer(body, kind, status, more)
 
 
-def failure(request: web.BaseRequest, error: PequodError) -> web.Response:
+def failure(request: web.BaseRequest, error: PequodError) -> "Answer":
     """The answer for an error, in the format of the request."""
     kind = MSGPACK if request.content_type == MSGPACK and request.path == "/rpc" else JSON
-    response = answer({"error": error_map(error)}, kind, status_of(error))
+    more = ""
     if isinstance(error, Unauthorized):
-        response.headers["WWW-Authenticate"] = "Bearer"
+        more = "WWW-Authenticate: Bearer\r\n"
     if isinstance(error, WrongVerb):
-        response.headers["Allow"] = error.allowed
-    return response
+        more = f"Allow: {error.allowed}\r\n"
+    return answer({"error": error_map(error)}, kind, status_of(error), more=more)
 
 
 def _too_long(limit: int) -> TooLarge:
@@ -265,13 +295,24 @@ def _too_long(limit: int) -> TooLarge:
 def _query(request: web.BaseRequest, *known: str) -> dict[str, str]:
     """The parameters of the address, each known and given once."""
     found: dict[str, str] = {}
-    for name, value in request.query.items():
+    text = request.raw_path.partition("?")[2]
+    for part in text.split("&") if text else ():
+        name, _, value = part.partition("=")
+        if "%" in part or "+" in part:
+            name, value = _decoded(name), _decoded(value)
         if name not in known:
             raise BadRequest(f"no parameter {name!r:.40}; {_listed(known)}")
         if name in found:
             raise BadRequest(f"parameter {name} is there twice")
         found[name] = value
     return found
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{text!r:.60} is not UTF-8") from error
 
 
 def _listed(known: Iterable[str]) -> str:
@@ -288,7 +329,7 @@ def _needed(query: dict[str, str], name: str) -> str:
 def _range(query: dict[str, str]) -> KeyRange:
     """The keys that have the prefix and lie between first and last; each may be left out."""
     within = KeyRange(query.get("first", EVERYTHING.first), query.get("last", EVERYTHING.last))
-    return prefix(query.get("prefix", "")).clip(within)
+    return prefix(query["prefix"]).clip(within) if "prefix" in query else within
 
 
 def _number(query: dict[str, str], name: str) -> int | None:

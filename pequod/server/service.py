@@ -52,6 +52,7 @@ class Service:
         self._more_stats = more_stats
         self._config = config
         self._max_rows = config.max_rows
+        self._scan = cache.scan
         self._few_rows = min(_FEW_ROWS, config.max_rows)
         self._started = time.monotonic()
         self._tables: dict[Principal, Methods] = {}
@@ -136,10 +137,9 @@ class Service:
     def scan(
         self, first: str, last: str, limit: int | None = None, reverse: bool = False
     ) -> list[Pair]:
-        max_rows = self._max_rows
-        if limit is None or (limit.__class__ is int and limit > max_rows):
-            limit = max_rows + 1
-        rows = self._cache.scan(first, last, limit, reverse)
+        if limit is None or (limit.__class__ is int and limit > self._max_rows):
+            limit = self._max_rows + 1
+        rows = self._scan(first, last, limit, reverse)
         if len(rows) > self._few_rows:
             self._check_size(rows)
         return rows
