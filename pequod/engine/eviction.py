@@ -62,8 +62,7 @@ class Eviction:
             if self._is_gone(one):
                 heappop(queue)
                 continue
-            latest = max(map(_last_used, self._readers(one.keys)), default=used)
-            latest = max(latest, _last_used(one), now if self._is_watched(one) else 0)
+            latest = self._last_used(one, now)
             if latest <= used:
                 heappop(queue)
                 return one
@@ -82,16 +81,27 @@ class Eviction:
             return one.dropped
         return self._residency.resident.starting_at(one.first) is not one
 
-    def _is_watched(self, one: Candidate) -> bool:
+    def _last_used(self, one: Candidate, now: int) -> int:
+        """When a range, or anything computed from it, was last read; a watch always reads."""
         if isinstance(one, StatusRange):
-            return one.watches is not None
-        return any(watch.overlaps(one.keys) for watch in self._store.watches)
+            if one.watches is not None:
+                return now
+        elif any(watch.overlaps(one.keys) for watch in self._store.watches):
+            return now
+        latest = _last_used(one)
+        for reader in self._readers(one):
+            if latest < now:
+                latest = max(latest, self._last_used(reader, now))
+        return latest
 
-    def _readers(self, keys: KeyRange) -> list[StatusRange]:
+    def _readers(self, one: Candidate) -> list[StatusRange]:
+        """What was computed from a range."""
+        if isinstance(one, StatusRange):
+            return one.view.table.updaters.statuses(one.keys, one.view)
         return [
             status
-            for table in self._store.tables_overlapping(keys)
-            for status in table.updaters.statuses(keys)
+            for table in self._store.tables_overlapping(one.keys)
+            for status in table.updaters.statuses(one.keys)
         ]
 
     def _evict_status(self, status: StatusRange) -> None:

@@ -69,7 +69,7 @@ class Reading:
             pairs = self.scan(watch.keys, sys.maxsize, False)
         finally:
             self._maintenance.pulled = None
-        watch.detach()
+        watch.awake = False
         watch.ranges = [keys for keys in (watch.keys, *sources) if keys]
         for keys in watch.ranges:
             for table in self._store.tables_overlapping(keys):

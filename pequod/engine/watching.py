@@ -72,8 +72,9 @@ class Watch:
         """What has changed since the last time, in the order of keys; `rows` has it already."""
         if self not in self._all:
             return []
+        self.detach()
+        self.awake = True  # and it stays so if the range cannot be read
         before, self.rows = self.rows, dict(self._read(self))
-        self.awake = False
         found = [
             Change(key, before.get(key), new)
             for key, new in self.rows.items()

@@ -182,3 +182,18 @@ def test_bad_ranges(cache):
     with pytest.raises(BadKey):
         cache.watch("a", 7)
     assert cache.watch("z", "a").rows == {}
+
+
+def test_an_eviction_right_after_the_look_wakes_again():
+    """The inner join's range goes for lack of room, and takes the watched one along."""
+    cache = Cache(memory_limit=1)
+    cache.add_join("n|<a> = count x|<a>|<b>; best|<g> = check y|<g>|<a> copy n|<a>;")
+    cache.declare_remote(prefix("x|"))
+    with cache.loading(prefix("x|")):
+        pass
+    cache.put("y|1|a", "1")
+    watch = cache.watch(*prefix("best|"))
+    for number in range(5):
+        cache.scan("", "z")
+        cache.put(f"x|a|{number}", "1")
+        assert [change.new for change in watch.changes()] == [str(number + 1)]
