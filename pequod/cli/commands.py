@@ -97,16 +97,20 @@ def range_options() -> argparse.ArgumentParser:
 
 
 def client_of(options: argparse.Namespace) -> Client:
-    tls = None
-    if options.ca is not None:
-        try:
-            tls = ssl.create_default_context(cafile=options.ca)
-        except OSError as error:
-            raise BadRequest(f"--ca: {options.ca} cannot be used: {error}") from error
-    return Client(options.url, timeout=options.timeout, tls=tls)
+    return Client(options.url, timeout=options.timeout, tls=tls_of(options))
 
 
-def _range(options: argparse.Namespace) -> tuple[str, str]:
+def tls_of(options: argparse.Namespace) -> ssl.SSLContext | None:
+    """Whom to trust, if not whom everybody trusts."""
+    if options.ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=options.ca)
+    except OSError as error:
+        raise BadRequest(f"--ca: {options.ca} cannot be used: {error}") from error
+
+
+def range_of(options: argparse.Namespace) -> tuple[str, str]:
     if options.prefix is not None and options.first is None:
         return prefix(options.prefix)
     if options.prefix is not None or options.last is None:
@@ -195,12 +199,12 @@ def remove(options: argparse.Namespace) -> int:
 
 def remove_range(options: argparse.Namespace) -> int:
     with client_of(options) as client:
-        _answer(options, client.remove_range(*_range(options)), print)
+        _answer(options, client.remove_range(*range_of(options)), print)
     return 0
 
 
 def scan(options: argparse.Namespace) -> int:
-    first, last = _range(options)
+    first, last = range_of(options)
     with client_of(options) as client:
         if options.limit is None:
             rows = client.iterate(first, last, reverse=options.reverse)
@@ -216,7 +220,7 @@ def scan(options: argparse.Namespace) -> int:
 
 def count(options: argparse.Namespace) -> int:
     with client_of(options) as client:
-        _answer(options, client.count(*_range(options)), print)
+        _answer(options, client.count(*range_of(options)), print)
     return 0
 
 
@@ -268,7 +272,7 @@ def joins(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     with client_of(options) as client:
-        found = client.explain(*_range(options))
+        found = client.explain(*range_of(options))
     _answer(options, found, _show_explained)
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import shtab
 
-from pequod.cli import commands, serve, top
+from pequod.cli import commands, serve, top, watch
 from pequod.errors import AccessDenied, PequodError, ProtocolError, Unavailable
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_commands(subparsers)
     commands.add_commands(subparsers)
+    watch.add_command(subparsers)
     top.add_command(subparsers)
     completion = subparsers.add_parser(
         "completion",

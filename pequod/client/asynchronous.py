@@ -6,7 +6,7 @@ resolves its future. Nothing waits for a timer of its own; one timer looks at th
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,21 +16,25 @@ from pequod.client.calls import (
     PAGE_ROWS,
     REPEATABLE,
     Backoff,
+    Event,
     Pages,
     check_reply,
+    event_of,
     failure_of,
     pairs_of,
     plain,
     rows,
     structure,
+    timed,
     unreachable,
 )
 from pequod.errors import BadRequest, PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
 from pequod.keys import Pair, Value
-from pequod.wire import BROKEN, packed, packer, reply_unpacker
+from pequod.wire import BROKEN, PUSH_ID, packed, packer, reply_unpacker
 
 Result = TypeVar("Result")
 
+MAX_EVENTS = 10_000  # that wait for a listener; a slower one starts again
 _LOOKS = 4  # times that the oldest call is looked at before it is too late
 
 
@@ -116,6 +120,10 @@ class AsyncClient:
         """Counts and bytes, in all, per table and per join, and of the server."""
         return await self._call("stats", (), structure)
 
+    async def timed(self, method: str, *args: Any) -> tuple[Any, float]:
+        """The result of a method, and the microseconds that it took in the server."""
+        return await self._call("timed", (method, *args), timed)
+
     async def iterate(
         self, first: str, last: str, *, reverse: bool = False, page: int = PAGE_ROWS
     ) -> AsyncIterator[Pair]:
@@ -130,6 +138,28 @@ class AsyncClient:
             pages.turn(found)
             for row in found:
                 yield row
+
+    async def watch(self, first: str, last: str) -> AsyncGenerator[Event, None]:
+        """The rows of a range, then each change to them, for as long as one listens.
+
+        If the connection is lost, it goes on where it was, or, if too much was missed, with a
+        new `init`.
+        """
+        seen: str | None = None
+        while True:
+            connection = await self._connect(self._deadline())
+            topic, events = connection.subscribe()
+            try:
+                await connection.call("watch", (topic, first, last, seen))
+                async for event in _listen(events):
+                    seen = event.id
+                    yield event
+                seen = None  # we were too slow, and start again
+            except Unavailable:
+                if self._closed:
+                    raise
+            finally:
+                connection.unsubscribe(topic)
 
     # The connection.
 
@@ -159,7 +189,7 @@ class AsyncClient:
         end = None
         while True:
             if connection is None or not connection.is_open:
-                end = end or asyncio.get_running_loop().time() + self._timeout
+                end = end or self._deadline()
                 connection = await self._connect(end)
             try:
                 return read(await connection.call(method, args))
@@ -168,6 +198,9 @@ class AsyncClient:
             except Unavailable:
                 if method not in REPEATABLE or self._closed:
                     raise
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._timeout
 
     async def _connect(self, end: float) -> "_Connection":
         """An open connection, made by one task for all that wait for it."""
@@ -222,6 +255,20 @@ class AsyncClient:
         return connection
 
 
+def _forget(future: "asyncio.Future[Any]") -> None:
+    """Take note of an outcome that nobody waits for."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def _listen(events: "asyncio.Queue[Event | PequodError | None]") -> AsyncIterator[Event]:
+    """The events of a queue until it says that some were dropped."""
+    while (event := await events.get()) is not None:
+        if isinstance(event, PequodError):
+            raise event
+        yield event
+
+
 class _Connection(asyncio.Protocol):
     """One connection: calls go out in batches, replies find their futures by number."""
 
@@ -237,6 +284,7 @@ class _Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._paused = False
         self._waiting: dict[int, tuple[asyncio.Future[Any], float]] = {}
+        self._topics: dict[int, asyncio.Queue[Event | PequodError | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def call(self, method: str, args: tuple[Any, ...]) -> "asyncio.Future[Any]":
@@ -253,6 +301,16 @@ class _Connection(asyncio.Protocol):
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
         return future
+
+    def subscribe(self) -> "tuple[int, asyncio.Queue[Event | PequodError | None]]":
+        """A new topic, and the queue of what is pushed under it."""
+        self._number = topic = self._number + 1
+        self._topics[topic] = asyncio.Queue()
+        return topic, self._topics[topic]
+
+    def unsubscribe(self, topic: int) -> None:
+        if self._topics.pop(topic, None) is not None and self.is_open:
+            self.call("unwatch", (topic,)).add_done_callback(_forget)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -271,9 +329,12 @@ class _Connection(asyncio.Protocol):
             self._unpacker.feed(data)
             for message in self._unpacker:
                 check_reply(message)
+                if message[0] == PUSH_ID:
+                    self._pushed(message[1], message[2])
+                    continue
                 found = waiting.pop(message[0], None)
                 if found is None or found[0].done():
-                    continue  # pushed, or cancelled meanwhile
+                    continue  # it was cancelled meanwhile
                 if message[1] is None:
                     found[0].set_result(message[2])
                 else:
@@ -297,6 +358,18 @@ class _Connection(asyncio.Protocol):
             out, self._out = self._out, []
             self._transport.write(b"".join(out))
 
+    def _pushed(self, topic: int, payload: Any) -> None:
+        events = self._topics.get(topic)
+        if events is None:
+            return
+        if events.qsize() < MAX_EVENTS:
+            events.put_nowait(event_of(payload))
+        else:  # whoever listens is too slow: what waits is void
+            self.unsubscribe(topic)
+            while not events.empty():
+                events.get_nowait()
+            events.put_nowait(None)
+
     def _look(self) -> None:
         """Give up on calls that wait for too long; they are in the order of their calling."""
         self._timer = None
@@ -315,6 +388,9 @@ class _Connection(asyncio.Protocol):
     def _lose(self, error: PequodError) -> None:
         self.is_open = False
         self._out = []
+        for events in self._topics.values():
+            events.put_nowait(error)
+        self._topics = {}
         waiting, self._waiting = self._waiting, {}
         for future, _ in waiting.values():
             if not future.done():

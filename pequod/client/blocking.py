@@ -24,6 +24,7 @@ from pequod.client.calls import (
     plain,
     rows,
     structure,
+    timed,
     unreachable,
 )
 from pequod.errors import BadRequest, PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
@@ -116,6 +117,10 @@ class Client:
     def stats(self) -> dict[str, Any]:
         """Counts and bytes, in all, per table and per join, and of the server."""
         return self._call("stats", (), structure)
+
+    def timed(self, method: str, *args: Any) -> tuple[Any, float]:
+        """The result of a method, and the microseconds that it took in the server."""
+        return self._call("timed", (method, *args), timed)
 
     def iterate(
         self, first: str, last: str, *, reverse: bool = False, page: int = PAGE_ROWS

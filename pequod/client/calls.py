@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pequod.client.address import Address
 from pequod.errors import PequodError, ProtocolError, TooLarge, Unavailable
-from pequod.keys import Pair
+from pequod.keys import Pair, Value
 from pequod.wire import error_of, with_lists
 
 MAX_REPLY = 1 << 30  # bytes; the server has limits of its own
@@ -21,6 +21,12 @@ REPEATABLE = frozenset({"get", "scan", "count", "explain", "joins", "stats", "au
 def plain(result: Any) -> Any:
     """A result that needs no reading."""
     return result
+
+
+def timed(result: Any) -> tuple[Any, float]:
+    """A result with the microseconds that it took in the server."""
+    microseconds, found = result
+    return with_lists(found), microseconds
 
 
 def rows(result: Any) -> list[Pair]:
@@ -56,6 +62,30 @@ def check_reply(message: Any) -> None:
     """Raise if a message from the server is no reply."""
     if message.__class__ is not tuple or len(message) != 3 or message[0].__class__ is not int:
         raise ProtocolError(f"the server sent no reply: {message!r:.100}; is it a Pequod server?")
+
+
+class Event(NamedTuple):
+    """What happens in a watched range.
+
+    `init` brings all `rows`, at the start and whenever events were missed; then `update` brings a
+    `key` with its new `value`, and `remove` the `key` that has gone.
+    """
+
+    kind: str
+    id: str
+    rows: list[Pair]
+    key: str = ""
+    value: Value | None = None
+
+
+def event_of(payload: Any) -> Event:
+    """The event that the server pushed so."""
+    number, kind, data = payload
+    if kind == "init":
+        return Event(kind, number, list(data))
+    if kind == "update":
+        return Event(kind, number, [], *data)
+    return Event(kind, number, [], data)
 
 
 class Backoff:

@@ -6,13 +6,16 @@ while the client does not read.
 """
 
 import logging
+from functools import partial
 from time import monotonic
 from typing import Any
 
-from pequod.errors import OversizedKey, PequodError, ServerFault, Unauthorized
+from pequod.engine.requests import checked_range
+from pequod.errors import BadRequest, OversizedKey, PequodError, ServerFault, Unauthorized
+from pequod.server.feeds import Listener
 from pequod.server.service import Methods, check_arguments, too_large, unknown_method
 from pequod.server.tcp import SLICE_SECONDS, Port, Session, peer_of
-from pequod.wire import BROKEN, error_map, request_unpacker
+from pequod.wire import BROKEN, PUSH_ID, error_map, request_unpacker
 
 log = logging.getLogger("pequod.server")
 
@@ -20,7 +23,10 @@ SLICE_BYTES = 256 * 1024
 STRANGERS_FRAME = 4096  # bytes of a request before a token is shown
 RENEWAL = 1 << 20  # bytes, after which an unpacker makes room: it keeps that of its largest request
 
+MAX_TOPICS = 1000  # watched ranges of one connection
+
 _NO_METHODS: Methods = {}
+_ABOUT_WATCHING = ("watch", "unwatch")
 _NO_REQUEST = "a request is [id, method, argument...] with an id above 0"
 _TOO_LONG = "a request over the limit (max_frame)"
 
@@ -28,12 +34,23 @@ _TOO_LONG = "a request over the limit (max_frame)"
 class BinaryConnection(Session):
     """One client."""
 
-    __slots__ = ("_begun", "_busy", "_fed", "_methods", "_owes", "_unpacker")
+    __slots__ = (
+        "_begun",
+        "_busy",
+        "_caller",
+        "_fed",
+        "_listeners",
+        "_methods",
+        "_owes",
+        "_unpacker",
+    )
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
         newcomer = port.access.newcomer
-        self._methods = port.service.methods_for(newcomer) if newcomer else _NO_METHODS
+        self._caller = port.service.caller(newcomer) if newcomer else None
+        self._methods = self._caller.methods if self._caller else _NO_METHODS
+        self._listeners: dict[int, Listener] | None = None  # by topic, to watched ranges
         self._unpacker = request_unpacker(port.config.max_frame)
         self._fed = 0  # bytes that came
         self._begun = 0  # bytes of them before the first request that is not served
@@ -54,8 +71,16 @@ class BinaryConnection(Session):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        for topic, listener in list((self._listeners or {}).items()):
+            self._push(topic, listener)
         if self._busy:
             self._go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for listener in (self._listeners or {}).values():
+            listener.leave()
+        self._listeners = None
+        super().connection_lost(error)
 
     # What the port calls.
 
@@ -191,11 +216,45 @@ class BinaryConnection(Session):
     def _unknown(self, name: object, args: tuple[Any, ...]) -> Any:
         if name == "auth":
             return self._authenticate(*args[:1])
+        if name in _ABOUT_WATCHING and self._caller is not None:
+            method = getattr(self, f"_{name}")
+            check_arguments(str(name), method, args)
+            return method(*args)
         if self._methods is _NO_METHODS:
             raise Unauthorized("this server wants a token: give the client one, or PEQUOD_TOKEN")
         raise unknown_method(name)
 
     def _authenticate(self, token: object = None) -> str:
-        principal = self._port.access.principal(token)
-        self._methods = self._port.service.methods_for(principal)
-        return principal.role
+        self._caller = self._port.service.caller(self._port.access.principal(token))
+        self._methods = self._caller.methods
+        return self._caller.principal.role
+
+    # Watched ranges.
+
+    def _watch(self, topic: int, first: str, last: str, seen: str | None = None) -> None:
+        """From now on, push what happens in a range under this topic."""
+        assert self._caller is not None, "strangers do not get here"
+        keys = checked_range(first, last)
+        self._caller.principal.check_reach("watch", [keys])
+        if type(topic) is not int or topic < 1 or not isinstance(seen, str | None):
+            raise BadRequest("watch(topic, first, last, seen): topic is a number above 0")
+        if self._listeners is None:
+            self._listeners = {}
+        if topic in self._listeners or len(self._listeners) >= MAX_TOPICS:
+            raise BadRequest(f"topic {topic} is taken, or there are {MAX_TOPICS} already")
+        push = partial(self._push, topic)
+        self._listeners[topic] = self._port.feeds.listen(keys, push, seen)
+
+    def _unwatch(self, topic: int) -> bool:
+        listener = (self._listeners or {}).pop(topic, None)
+        if listener is not None:
+            listener.leave()
+        return listener is not None
+
+    def _push(self, topic: int, listener: Listener) -> None:
+        """Send what a listener has to tell, unless the client does not read."""
+        if not self._stalled and self._transport is not None:
+            pack = self._port.pack
+            events = [pack((PUSH_ID, topic, event)) for event in listener.take()]
+            if events:
+                self._transport.write(b"".join(events))

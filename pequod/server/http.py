@@ -15,8 +15,8 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from pequod.errors import BadRequest, Forbidden, PequodError, ServerFault, Unauthorized
-from pequod.server.routes import Routes, failure
-from pequod.server.service import Methods
+from pequod.server.routes import NOBODY, Routes, failure
+from pequod.server.service import Caller
 from pequod.server.tcp import Port, Session
 
 log = logging.getLogger("pequod.server")
@@ -135,7 +135,7 @@ class Http:
         self._routes = Routes(port)
         self._connections: dict[Any, HttpConnection] = {}
         newcomer = port.access.newcomer
-        self._open_methods = port.service.methods_for(newcomer) if newcomer else None
+        self._anybody = port.service.caller(newcomer) if newcomer else None
         self._names = {name.lower() for name in (port.config.host, *port.config.allowed_hosts)}
         self._ours: set[str] = set()  # host names, with their ports, that were found to be ours
         # aiohttp's lower level: a router and middlewares would take a third of the time.
@@ -176,12 +176,12 @@ class Http:
             route = self._routes.find(request.method, request.path)
             if not route.is_open:
                 self._check_origin(request)
-            methods = {} if route.is_open else self._methods(request)
+            caller = NOBODY if route.is_open else self._caller(request)
             if route.read is not None:
-                response = route.read(request, methods)
+                response = route.read(request, caller)
             else:
                 assert route.talk is not None, "a route leads somewhere"
-                response = await route.talk(request, methods)
+                response = await route.talk(request, caller)
         except PequodError as error:
             self._port.service.errors[error.code] += 1
             response = failure(request, error)
@@ -216,14 +216,14 @@ class Http:
             self._ours.add(host)
         return ours
 
-    def _methods(self, request: web.BaseRequest) -> Methods:
-        if self._open_methods is not None:
-            return self._open_methods
+    def _caller(self, request: web.BaseRequest) -> Caller:
+        if self._anybody is not None:
+            return self._anybody
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer":
             raise Unauthorized("this server wants a token: Authorization: Bearer TOKEN")
         principal = self._port.access.principal(token.strip())
-        return self._port.service.methods_for(principal)
+        return self._port.service.caller(principal)
 
 
 def _name(host: str) -> str:

@@ -106,6 +106,7 @@ def document() -> Schema:
             "/v1/explain": _read("What a range is made of", {"type": "object"}, _RANGE),
             "/v1/joins": _read("The installed joins", {"type": "array"}, []),
             "/v1/stats": _read("Counts and bytes, by table and by join", {"type": "object"}, []),
+            "/v1/watch": _watch(),
             "/rpc": {"post": _rpc()},
             "/healthz": _state("Is it up"),
             "/livez": _state("Is it up"),
@@ -124,6 +125,18 @@ def _read(summary: str, schema: Schema, parameters: list[Schema], *more: int) ->
             "summary": summary,
             "parameters": parameters,
             "responses": {"200": _content("the answer", schema), **failures},
+        }
+    }
+
+
+def _watch() -> Schema:
+    found = {"description": "the events", "content": {"text/event-stream": {"schema": _TEXT}}}
+    seen = {"name": "Last-Event-ID", "in": "header", "schema": _TEXT, "required": False}
+    return {
+        "get": {
+            "summary": "A range as it changes: init with all rows, then update and remove",
+            "parameters": [*_RANGE, seen],
+            "responses": {"200": found, **_failures(400, 401, 403, 413)},
         }
     }
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from time import monotonic, time
@@ -14,6 +15,8 @@ from aiohttp import web
 
 from pequod.errors import BadRequest, PequodError, ServerFault, TimedOut, TooLarge, Unauthorized
 from pequod.keys import EVERYTHING, KeyRange, prefix
+from pequod.server.access import READ, Principal
+from pequod.server.feeds import Event, Listener
 from pequod.server.formats import (
     JSON,
     MSGPACK,
@@ -28,17 +31,18 @@ from pequod.server.formats import (
 )
 from pequod.server.metrics import exposition
 from pequod.server.openapi import document
-from pequod.server.pages import HOME
-from pequod.server.service import Methods, check_arguments, too_large, unknown_method
+from pequod.server.pages import CONSOLE
+from pequod.server.service import Caller, check_arguments, too_large, unknown_method
 from pequod.server.tcp import SLICE_SECONDS, Port
 from pequod.wire import error_map
 
 log = logging.getLogger("pequod.server")
 
 MAX_BATCH = 10_000  # calls
+BEAT_SECONDS = 15.0  # between signs of life in a stream, which also find out who has left
 
-Read = Callable[[web.BaseRequest, Methods], "Answer"]
-Talk = Callable[[web.BaseRequest, Methods], Awaitable[web.StreamResponse]]
+Read = Callable[[web.BaseRequest, Caller], "Answer"]
+Talk = Callable[[web.BaseRequest, Caller], Awaitable[web.StreamResponse]]
 
 
 # How aiohttp says that a body is broken, or that the client has left; the last, if before it read.
@@ -46,9 +50,16 @@ _BROKEN_OFF = (web.RequestPayloadError, ConnectionError, RuntimeError)
 
 _SAFETY = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
 _PAGE_SAFETY = (
-    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
-    "frame-ancestors 'none'; base-uri 'none'\r\n"
+    "Content-Security-Policy: default-src 'self'; img-src data:; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'self'\r\n"
 )
+_STREAM_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+
+NOBODY = Caller(Principal("nobody", READ, ()), {})
 
 
 class Route(NamedTuple):
@@ -66,7 +77,9 @@ class Routes:
     def __init__(self, port: Port) -> None:
         self._port = port
         self._paths = {
-            "/": Route(self.home),
+            "/": Route(self.file, is_open=True),
+            "/console.js": Route(self.file, is_open=True),
+            "/console.css": Route(self.file, is_open=True),
             "/healthz": Route(self.health, is_open=True),
             "/livez": Route(self.health, is_open=True),
             "/readyz": Route(self.ready, is_open=True),
@@ -78,6 +91,7 @@ class Routes:
             "/v1/explain": Route(self.explain),
             "/v1/joins": Route(self.joins),
             "/v1/stats": Route(self.stats),
+            "/v1/watch": Route(talk=self.watch),
             "/rpc": Route(talk=self.rpc, verb="POST"),
         }
 
@@ -92,37 +106,65 @@ class Routes:
 
     # Reads for people.
 
-    def get(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def get(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         key = _needed(_query(request, "key"), "key")
-        value = self._call(methods, "get", key)
+        value = self._call(caller, "get", key)
         if value is None:
             raise NoSuchKey(f"there is no key {key!r:.100}")
         return self._answer(value)
 
-    def scan(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def scan(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last", "limit", "reverse")
         limit, reverse = _number(query, "limit"), _flag(query, "reverse")
-        return self._answer(self._call(methods, "scan", *_range(query), limit, reverse))
+        return self._answer(self._call(caller, "scan", *_range(query), limit, reverse))
 
-    def count(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def count(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last")
-        return self._answer(self._call(methods, "count", *_range(query)))
+        return self._answer(self._call(caller, "count", *_range(query)))
 
-    def explain(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def explain(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last")
-        return self._answer(self._call(methods, "explain", *_range(query)))
+        return self._answer(self._call(caller, "explain", *_range(query)))
 
-    def joins(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def joins(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         _query(request)
-        return self._answer(self._call(methods, "joins"))
+        return self._answer(self._call(caller, "joins"))
 
-    def stats(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def stats(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         _query(request)
-        return self._answer(self._call(methods, "stats"))
+        return self._answer(self._call(caller, "stats"))
+
+    async def watch(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
+        """A range as it changes, as server-sent events."""
+        keys = _range(_query(request, "prefix", "first", "last"))
+        caller.principal.check_reach("watch", [keys])
+        told = asyncio.Event()
+        seen = request.headers.get("Last-Event-ID")
+        listener = self._port.feeds.listen(keys, lambda _: told.set(), seen)
+        try:
+            return await self._stream(request, listener, told)
+        finally:
+            listener.leave()
+
+    async def _stream(
+        self, request: web.BaseRequest, listener: Listener, told: asyncio.Event
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_STREAM_HEADERS)
+        response.force_close()  # what ends a stream is the end of its connection
+        await response.prepare(request)
+        with suppress(ConnectionError):  # the client has left
+            while not listener.has_ended:
+                told.clear()
+                text = "".join(map(_event_text, listener.take())) or ": still here\n\n"
+                await response.write(text.encode())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BEAT_SECONDS):
+                        await told.wait()
+        return response
 
     # Everything, for programs.
 
-    async def rpc(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    async def rpc(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         """One call `[method, args...]`, or a list of calls, in JSON or msgpack."""
         kind = request.content_type
         if kind not in (JSON, MSGPACK):
@@ -133,10 +175,10 @@ class Routes:
         if not isinstance(said, list | tuple) or not said:
             raise BadRequest("say [method, argument...], or a list of such calls")
         if isinstance(said[0], str):
-            return self._answer({"result": self._call(methods, *said)}, kind)
+            return self._answer({"result": self._call(caller, *said)}, kind)
         if len(said) > MAX_BATCH:
             raise TooLarge(f"{len(said)} calls in a batch; at most {MAX_BATCH}")
-        body = array(await self._batch(methods, said, kind), kind)
+        body = array(await self._batch(caller, said, kind), kind)
         return Answer(body, kind)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
@@ -156,12 +198,12 @@ class Routes:
             error.__traceback__ = None  # aiohttp keeps it: a cycle that nobody would collect
             raise BadRequest(f"the body broke off: {error}") from error
 
-    async def _batch(self, methods: Methods, calls: Iterable[object], kind: str) -> list[bytes]:
+    async def _batch(self, caller: Caller, calls: Iterable[object], kind: str) -> list[bytes]:
         """What each call has come to; others are served in between."""
         outcomes, size, limit = [], 0, self._port.config.max_reply
         end = monotonic() + SLICE_SECONDS
         for call in calls:
-            outcome = self._outcome(methods, call, kind)
+            outcome = self._outcome(caller, call, kind)
             if size + len(outcome) > limit:
                 outcome = packed({"error": error_map(too_large(limit))}, kind)
             size += len(outcome)
@@ -171,12 +213,12 @@ class Routes:
                 end = monotonic() + SLICE_SECONDS
         return outcomes
 
-    def _outcome(self, methods: Methods, call: object, kind: str) -> bytes:
+    def _outcome(self, caller: Caller, call: object, kind: str) -> bytes:
         """What one call of a batch has come to."""
         try:
             if not isinstance(call, list | tuple) or not call or not isinstance(call[0], str):
                 raise BadRequest("a call is [method, argument...]")
-            return packed({"result": self._call(methods, *call)}, kind)
+            return packed({"result": self._call(caller, *call)}, kind)
         except PequodError as error:
             return self._refused(error, kind)
         except Exception as error:
@@ -187,8 +229,8 @@ class Routes:
         self._port.service.errors[error.code] += 1
         return packed({"error": error_map(error)}, kind)
 
-    def _call(self, methods: Methods, name: str, *args: Any) -> Any:
-        method = methods.get(name)
+    def _call(self, caller: Caller, name: str, *args: Any) -> Any:
+        method = caller.methods.get(name)
         if method is None:
             raise unknown_method(name)
         try:
@@ -204,22 +246,24 @@ class Routes:
 
     # The server itself.
 
-    def home(self, request: web.BaseRequest, methods: Methods) -> "Answer":
-        return Answer(HOME.encode(), "text/html; charset=utf-8", more=_PAGE_SAFETY)
+    def file(self, request: web.BaseRequest, caller: Caller) -> "Answer":
+        """A file of the console; it knows nothing before it has asked, so it needs no token."""
+        body, kind = CONSOLE[request.path]
+        return Answer(body, kind, more=_PAGE_SAFETY)
 
-    def health(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def health(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         return answer({"status": "ok"})
 
-    def ready(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def ready(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         if self._port.draining:
             return answer({"status": "stopping"}, status=503)
         return answer({"status": "ok"})
 
-    def metrics(self, request: web.BaseRequest, methods: Methods) -> "Answer":
-        text = exposition(self._call(methods, "stats"))
+    def metrics(self, request: web.BaseRequest, caller: Caller) -> "Answer":
+        text = exposition(self._call(caller, "stats"))
         return Answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
-    def openapi(self, request: web.BaseRequest, methods: Methods) -> "Answer":
+    def openapi(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         return answer(document())
 
 
@@ -287,6 +331,11 @@ def failure(request: web.BaseRequest, error: PequodError) -> "Answer":
 
 def _too_long(limit: int) -> TooLarge:
     return TooLarge(f"a request over {limit} bytes (max_frame)")
+
+
+def _event_text(event: Event) -> str:
+    data = packed(event.data, JSON).decode().rstrip()
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n"
 
 
 # Query parameters.

@@ -14,6 +14,7 @@ from pequod.engine.cache import Cache
 from pequod.errors import BadRequest, PequodError
 from pequod.server.access import ADMIN, Access, Principal, hash_of, read_tokens
 from pequod.server.binary import BinaryConnection
+from pequod.server.feeds import Feeds
 from pequod.server.garbage import Collector
 from pequod.server.http import Http
 from pequod.server.service import Service
@@ -37,6 +38,7 @@ class Server:
     ) -> None:
         """Reads all files that the configuration names; raises if something is wrong with them."""
         self._config = config or ServerConfig()
+        self._clock = clock
         self.cache = Cache(
             clock=clock,
             memory_limit=self._config.memory_limit,
@@ -74,7 +76,8 @@ class Server:
 
     async def start(self) -> None:
         """Listen."""
-        port = Port(self.service, self._access, self._config)
+        feeds = Feeds(self.cache, self._clock, self._config)
+        port = Port(self.service, self._access, self._config, feeds)
         http = Http(port)
         port.binary, port.http = BinaryConnection, http.connection
         try:
@@ -103,6 +106,7 @@ class Server:
         self._port = None
         port.draining = True
         listener.close()
+        port.feeds.close()
         for session in list(port.open):
             session.drain()
         await _emptied(port, self._config.drain_seconds)

@@ -1,14 +1,15 @@
 """The methods of a cache as callers from outside may use them: with limits, roles and prefixes.
 
-`methods_for` gives a caller a table of just the functions it may call, so that a request costs
+A caller has a table of just the functions it may call, so that a request costs
 one lookup and no checks of who is asking.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
@@ -20,6 +21,14 @@ from pequod.server.access import ADMIN, READ, WRITE, Principal
 
 Method = Callable[..., Any]
 Methods = Mapping[str, Method]
+
+
+class Caller(NamedTuple):
+    """Who asks, and the functions that this one may call, by name."""
+
+    principal: Principal
+    methods: Methods
+
 
 ROLE_FOR = {
     "get": READ,
@@ -55,7 +64,7 @@ class Service:
         self._scan = cache.scan
         self._few_rows = min(_FEW_ROWS, config.max_rows)
         self._started = time.monotonic()
-        self._tables: dict[Principal, Methods] = {}
+        self._callers: dict[Principal, Caller] = {}
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.connections = 0
@@ -77,11 +86,13 @@ class Service:
 
     # Who may call what.
 
-    def methods_for(self, principal: Principal) -> Methods:
-        """The functions this caller may call, by name."""
-        if principal not in self._tables:
-            self._tables[principal] = dict(self._table(principal))
-        return self._tables[principal]
+    def caller(self, principal: Principal) -> Caller:
+        """The caller with this name and these rights."""
+        if principal not in self._callers:
+            methods = dict(self._table(principal))
+            methods["timed"] = partial(_timed, methods)
+            self._callers[principal] = Caller(principal, methods)
+        return self._callers[principal]
 
     def _table(self, principal: Principal) -> Iterator[tuple[str, Method]]:
         for name, method in self._methods.items():
@@ -195,6 +206,17 @@ class Service:
         return self._cache.stats() | {"server": server}
 
 
+def _timed(methods: Methods, name: str, *args: Any) -> tuple[float, Any]:
+    """The microseconds that a method takes, and its result."""
+    method = methods.get(name) if isinstance(name, str) else None
+    if method is None:
+        raise unknown_method(name)
+    check_arguments(name, method, args)
+    begun = time.perf_counter()
+    result = method(*args)
+    return (time.perf_counter() - begun) * 1e6, result
+
+
 def check_arguments(name: str, method: Method, args: tuple[Any, ...]) -> None:
     """Raise `BadRequest` if the method does not take so many arguments."""
     try:
@@ -205,7 +227,8 @@ def check_arguments(name: str, method: Method, args: tuple[Any, ...]) -> None:
 
 
 def unknown_method(name: object) -> UnknownMethod:
-    return UnknownMethod(f"there is no method {name!r:.40}; there are {', '.join(ROLE_FOR)}")
+    known = ", ".join((*ROLE_FOR, "timed"))
+    return UnknownMethod(f"there is no method {name!r:.40}; there are {known}")
 
 
 def too_large(limit: int) -> TooLarge:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pequod.config import ServerConfig
 from pequod.server.access import Access
+from pequod.server.feeds import Feeds
 from pequod.server.service import Service
 from pequod.wire import is_binary, packer
 
@@ -82,10 +83,13 @@ class Session(asyncio.Protocol):
 class Port:
     """Everything that the connections of a server share."""
 
-    def __init__(self, service: Service, access: Access, config: ServerConfig) -> None:
+    def __init__(
+        self, service: Service, access: Access, config: ServerConfig, feeds: Feeds
+    ) -> None:
         self.service = service
         self.access = access
         self.config = config
+        self.feeds = feeds
         self.loop = asyncio.get_running_loop()
         self.pack = packer()  # one for all, since a packer keeps the memory of its largest message
         self.open: set[Session] = set()

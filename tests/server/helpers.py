@@ -30,10 +30,10 @@ def address_of(server: Server) -> tuple[str, int]:
 def plant(server: Server, name: str, method: Callable[..., Any]) -> None:
     """Let another function answer a method from now on."""
     server.service._methods[name] = method
-    server.service._tables.clear()  # and the one that HTTP uses is made at the start
+    server.service._callers.clear()  # and the one that HTTP uses is made at the start
     assert server._http is not None, "the server is not started"
     newcomer = server._access.newcomer
-    server._http._open_methods = server.service.methods_for(newcomer) if newcomer else None
+    server._http._anybody = server.service.caller(newcomer) if newcomer else None
 
 
 def packed(*messages: Any) -> bytes:

@@ -188,7 +188,13 @@ def test_no_token_and_wrong_tokens(run, tokens):
                     f"Basic {SECRETS[READ]}",
                     "Bearer \xff",
                 ):
-                    for target in ("/v1/get?key=k", "/v1/stats", "/metrics", "/", "/openapi.json"):
+                    for target in (
+                        "/v1/get?key=k",
+                        "/v1/stats",
+                        "/metrics",
+                        "/v1/watch",
+                        "/openapi.json",
+                    ):
                         answer = await web.get(target, Authorization=header)
                         assert (answer.status, answer.code) == (401, "unauthorized")
                         assert answer.headers["www-authenticate"] == "Bearer"

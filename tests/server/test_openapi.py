@@ -17,8 +17,8 @@ def test_every_route_is_described(run):
         async with serving() as server:
             paths = server._http._routes._paths
             described = document()["paths"]
-            assert paths.keys() == described.keys()
-            for path, route in paths.items():
+            assert paths.keys() - {"/console.js", "/console.css"} == described.keys()
+            for path, route in ((path, paths[path]) for path in described):
                 assert set(described[path]) == {route.verb.lower()}
 
     run(work())
@@ -30,6 +30,7 @@ def test_schemathesis_finds_nothing(token, tmp_path):
         live.server.cache.put_many([("k|x|1", "1"), ("k|x|2", b"\xff")])
         command = [sys.executable, "-m", "schemathesis.cli", "run", f"{live.http}/openapi.json"]
         command += ["--max-examples", str(EXAMPLES), "--seed", "1", "--no-color"]
+        command += ["--exclude-path", "/v1/watch"]  # its answer does not end
         if token:
             command += ["--header", f"Authorization: Bearer {token}"]
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -1,0 +1,220 @@
+"""Newp's pages: an article with its votes, its comments and their authors' karma by one scan."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from apps.newp import JOINS, SEPARATE_JOINS
+from apps.site import VISIT, Mistake, Site, Visit, valid_name, valid_text
+from apps.world import World
+from pequod import AsyncClient, prefix
+
+MAX_TITLE = 120
+MAX_TEXT = 2000
+SHOWN = 30
+
+PAGES = Path(__file__).parent / "pages"
+
+
+@dataclass
+class Comment:
+    """A comment, and the karma of its author."""
+
+    time: str
+    commenter: str
+    text: str
+    karma: str = "0"
+
+
+@dataclass
+class Article:
+    """An article as far as a page shows it."""
+
+    author: str
+    id: str
+    title: str = ""
+    body: str = ""
+    votes: str = "0"
+    comments: list[Comment] = field(default_factory=list)
+    comment_count: str = "0"
+
+    def tell(self, value: str) -> None:
+        """Take the title and what comes below it from the row of the article."""
+        self.title, _, self.body = value.partition("\n")
+
+    @property
+    def is_link(self) -> bool:
+        return urlsplit(self.body).scheme in ("http", "https")
+
+    @property
+    def path(self) -> str:
+        return f"/article/{self.author}/{self.id}"
+
+
+class Newp(Site):
+    """The web application; `separate` reads a page piece by piece, for comparison."""
+
+    def __init__(self, pequod: str, secret: str | None = None, separate: bool = False) -> None:
+        super().__init__("newp", PAGES, pequod, secret)
+        self._read = self._separately if separate else self._at_once
+        self.app.add_routes(
+            [
+                web.get("/", self.front),
+                web.get("/login", self.login_page),
+                web.get("/submit", self.submit_page),
+                web.get("/article/{author}/{id}", self.article),
+                web.get("/user/{name}", self.user),
+                web.post("/login", self.login),
+                web.post("/logout", self.logout),
+                web.post("/submit", self.submit),
+                web.post("/vote", self.vote),
+                web.post("/comment", self.comment),
+            ]
+        )
+
+    # Reading.
+
+    async def front(self, request: web.Request) -> web.StreamResponse:
+        rows = await request[VISIT].scan(*prefix("front|"), limit=3 * SHOWN, reverse=True)
+        return self.page(request, "front.html", articles=front_articles(rows)[:SHOWN])
+
+    async def article(self, request: web.Request) -> web.StreamResponse:
+        visit, path = request[VISIT], request.match_info
+        found = await self._read(visit, Article(path["author"], path["id"]))
+        if not found.title:
+            raise Mistake("There is no such article.", 404)
+        return self.page(request, "article.html", article=found, longest=MAX_TEXT)
+
+    async def _at_once(self, visit: Visit, article: Article) -> Article:
+        """All of the page by one scan; the letter after the id says what a row is."""
+        rows = await visit.scan(*prefix(f"page|{article.author}|{article.id}|"))
+        karma = {}
+        for key, value in rows:
+            kind, *rest = key.split("|")[3:]
+            if kind == "a":
+                article.tell(value)
+            elif kind == "r":
+                article.votes = value
+            elif kind == "c":
+                article.comments.append(Comment(*rest, value))
+            else:
+                karma[tuple(rest)] = value
+        for comment in article.comments:
+            comment.karma = karma.get((comment.time, comment.commenter), "0")
+        return article
+
+    async def _separately(self, visit: Visit, article: Article) -> Article:
+        """The same without interleaved joins: a read for each piece."""
+        name = f"{article.author}|{article.id}"
+        article.tell(await visit.get(f"article|{name}") or "")
+        article.votes = await visit.get(f"rank|{name}") or "0"
+        for key, text in await visit.scan(*prefix(f"comment|{name}|")):
+            stamp, commenter = key.split("|")[3:]
+            karma = await visit.get(f"karma|{commenter}") or "0"
+            article.comments.append(Comment(stamp, commenter, text, karma))
+        return article
+
+    async def user(self, request: web.Request) -> web.StreamResponse:
+        visit, name = request[VISIT], request.match_info["name"]
+        if await visit.get(f"u|{name}") is None:
+            raise Mistake(f"There is no user {name[:30]}.", 404)
+        rows = await visit.scan(*prefix(f"article|{name}|"), limit=SHOWN, reverse=True)
+        articles = []
+        for key, value in rows:
+            articles.append(Article(name, key.split("|")[2]))
+            articles[-1].tell(value)
+        karma = await visit.get(f"karma|{name}") or "0"
+        return self.page(request, "user.html", name=name, articles=articles, karma=karma)
+
+    # Writing.
+
+    async def login_page(self, request: web.Request) -> web.StreamResponse:
+        rows = await request[VISIT].scan(*prefix("u|"), limit=60)
+        return self.page(request, "login.html", names=[key.split("|")[1] for key, _ in rows])
+
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        name = valid_name((await self.form(request)).get("name", ""))
+        await self.cache.put(f"u|{name}", name)
+        request[VISIT].user = name
+        raise web.HTTPSeeOther("/")
+
+    async def logout(self, request: web.Request) -> web.StreamResponse:
+        await self.form(request)
+        request[VISIT].user = None
+        raise web.HTTPSeeOther("/")
+
+    async def submit_page(self, request: web.Request) -> web.StreamResponse:
+        request[VISIT].needs_user()
+        return self.page(request, "submit.html", longest_title=MAX_TITLE, longest=MAX_TEXT)
+
+    async def submit(self, request: web.Request) -> web.StreamResponse:
+        user, form = request[VISIT].needs_user(), await self.form(request)
+        title = valid_text(form.get("title", ""), MAX_TITLE, "A title")
+        body = form.get("body", "").strip()
+        value = f"{title}\n{valid_text(body, MAX_TEXT, 'A text')}" if body else title
+        stamp = int(time.time())
+        while await self.cache.get(f"article|{user}|{stamp:010}") is not None:
+            stamp += 1
+        await self.cache.put(f"article|{user}|{stamp:010}", value)
+        raise web.HTTPSeeOther(f"/article/{user}/{stamp:010}")
+
+    async def vote(self, request: web.Request) -> web.StreamResponse:
+        user, form = request[VISIT].needs_user(), await self.form(request)
+        article = await self._existing(form)
+        await self.cache.put(f"vote|{article.author}|{article.id}|{user}", "1")
+        raise web.HTTPSeeOther(article.path if form.get("back") != "front" else "/")
+
+    async def comment(self, request: web.Request) -> web.StreamResponse:
+        user, form = request[VISIT].needs_user(), await self.form(request)
+        text = valid_text(form.get("text", ""), MAX_TEXT, "A comment")
+        article = await self._existing(form)
+        start = f"comment|{article.author}|{article.id}|"
+        await self.cache.put(f"{start}{int(time.time()):010}|{user}", text)
+        raise web.HTTPSeeOther(article.path)
+
+    async def _existing(self, form: Any) -> Article:
+        article = Article(form.get("author", ""), form.get("id", ""))
+        if await self.cache.get(f"article|{article.author}|{article.id}") is None:
+            raise Mistake("There is no such article.", 404)
+        return article
+
+
+def front_articles(rows: list[tuple[str, Any]]) -> list[Article]:
+    """The articles of rows of the front page, in their order."""
+    found: dict[tuple[str, str], Article] = {}
+    for key, value in rows:
+        _, number, author, kind = key.split("|")
+        article = found.setdefault((number, author), Article(author, number))
+        if kind == "a":
+            article.tell(value)
+        elif kind == "r":
+            article.votes = value
+        else:
+            article.comment_count = value
+    return [article for article in found.values() if article.title]
+
+
+async def install(cache: AsyncClient, separate: bool = False) -> None:
+    """Install Newp's joins; they may be there already."""
+    await cache.add_join(SEPARATE_JOINS if separate else JOINS)
+
+
+async def fill(cache: AsyncClient, world: World) -> None:
+    """Put a sample world."""
+    await cache.put_many(list(_rows(world)))
+
+
+def _rows(world: World) -> Iterator[tuple[str, str]]:
+    for user in world.users:
+        yield f"u|{user}", user
+    for author, number, title in world.articles:
+        yield f"article|{author}|{number:010}", title
+    for author, number, stamp, commenter, text in world.comments:
+        yield f"comment|{author}|{number:010}|{stamp:010}|{commenter}", text
+    for author, number, voter in sorted(world.votes):
+        yield f"vote|{author}|{number:010}|{voter}", "1"

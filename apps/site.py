@@ -1,0 +1,241 @@
+"""What both apps share: sessions, forms that cannot be forged, pages, and what a page cost.
+
+An app is aiohttp on `AsyncClient` and nothing else. Its pages take input from strangers: all text
+is escaped by the templates, forms carry a token that only our own pages know, and bodies are short.
+"""
+
+import hmac
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pequod import AsyncClient, PequodError, Unavailable
+
+log = logging.getLogger("apps")
+
+MAX_BODY = 16 * 1024
+NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
+SHARED = Path(__file__).parent / "pages"
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Mistake(Exception):
+    """What the visitor did wrong, in a sentence, with a status."""
+
+    def __init__(self, said: str, status: int = 400) -> None:
+        super().__init__(said)
+        self.said = said
+        self.status = status
+
+
+@dataclass
+class Cost:
+    """One call to the cache that a page was made from."""
+
+    call: str
+    rows: int
+    microseconds: float
+    explain: str
+
+
+@dataclass
+class Visit:
+    """One request: who asks, and what the answer has cost so far."""
+
+    site: "Site"
+    session: str
+    user: str | None
+    costs: list[Cost] = field(default_factory=list)
+
+    async def scan(
+        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+    ) -> Any:
+        """The rows of a range; the page tells what it took."""
+        rows, microseconds = await self.site.cache.timed("scan", first, last, limit, reverse)
+        more = f", limit={limit}" if limit is not None else ""
+        more += ", reverse" if reverse else ""
+        explain = f"{self.site.console}/?explain={quote(first)}&last={quote(last)}"
+        self.costs.append(Cost(f"scan [{first}, {last}){more}", len(rows), microseconds, explain))
+        return rows
+
+    async def get(self, key: str) -> Any:
+        value, microseconds = await self.site.cache.timed("get", key)
+        explain = f"{self.site.console}/?explain={quote(key)}&last={quote(key)}%00"
+        self.costs.append(Cost(f"get {key}", int(value is not None), microseconds, explain))
+        return value
+
+    @property
+    def form_token(self) -> str:
+        return self.site.signed(f"form {self.session}")
+
+    def needs_user(self) -> str:
+        if self.user is None:
+            raise web.HTTPSeeOther("/login")
+        return self.user
+
+
+VISIT: web.RequestKey[Visit] = web.RequestKey("visit", Visit)
+
+
+class Site:
+    """A web application over a Pequod server."""
+
+    def __init__(self, name: str, pages: Path, pequod: str, secret: str | None = None) -> None:
+        self.name = name
+        self.cache = AsyncClient(pequod, timeout=5.0)
+        self.console = re.sub(r"^pequod(s?)://", r"http\1://", pequod).rstrip("/")
+        self._secret = (secret or secrets.token_hex()).encode()
+        self._templates = Environment(
+            loader=FileSystemLoader([pages, SHARED]),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters["ago"] = ago
+        self.app = web.Application(middlewares=[self._visit], client_max_size=MAX_BODY)
+        self.app.router.add_static("/static", SHARED / "static")
+        self.app.router.add_get("/healthz", self._health)
+        self.app.on_cleanup.append(self._close)
+
+    def signed(self, text: str) -> str:
+        return hmac.new(self._secret, text.encode(), "sha256").hexdigest()
+
+    # Pages.
+
+    def page(
+        self, request: web.Request, template: str, status: int = 200, **values: Any
+    ) -> web.Response:
+        visit = request[VISIT]
+        text = self.render(template, visit=visit, request=request, **values)
+        return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
+
+    def render(self, template: str, **values: Any) -> str:
+        return self._templates.get_template(template).render(site=self.name, **values)
+
+    async def form(self, request: web.Request) -> Mapping[str, str]:
+        """The fields of a form that one of our pages sent."""
+        fields = await request.post()
+        found = {name: value for name, value in fields.items() if isinstance(value, str)}
+        token = found.get("token", "")
+        if not hmac.compare_digest(token.encode(), request[VISIT].form_token.encode()):
+            raise Mistake("This form is out of date. Go back, reload the page, and try again.", 403)
+        return found
+
+    # Sessions.
+
+    @web.middleware
+    async def _visit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        session, user = self._session(request.cookies.get(f"{self.name}_session", ""))
+        is_new = session is None
+        visit = request[VISIT] = Visit(self, session or secrets.token_hex(16), user)
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            if error.status < 400:
+                response = error
+            else:
+                response = self._mistake(request, Mistake(_plain(error), error.status))
+        except Mistake as mistake:
+            response = self._mistake(request, mistake)
+        except Unavailable as error:
+            log.warning("%s: the cache is down: %s", self.name, error)
+            response = self.page(request, "down.html", 503)
+            response.headers["Retry-After"] = "2"
+        except PequodError as error:
+            response = self._mistake(request, Mistake(str(error)))
+        if (is_new or visit.user != user) and not response.prepared:
+            self.remember(response, visit)
+        return response
+
+    def _mistake(self, request: web.Request, mistake: Mistake) -> web.Response:
+        return self.page(
+            request, "mistake.html", mistake.status, said=mistake.said, status=mistake.status
+        )
+
+    def remember(self, response: web.StreamResponse, visit: Visit) -> None:
+        text = f"{visit.session}.{visit.user or ''}"
+        response.set_cookie(
+            f"{self.name}_session",
+            f"{text}.{self.signed(text)}",
+            httponly=True,
+            samesite="Lax",
+            max_age=30 * 86_400,
+        )
+
+    def _session(self, cookie: str) -> tuple[str | None, str | None]:
+        text, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self.signed(text).encode()):
+            return None, None
+        session, _, user = text.partition(".")
+        return session, user or None
+
+    async def _health(self, request: web.Request) -> web.Response:
+        await self.cache.count("", "\0")
+        return web.json_response({"status": "ok"})
+
+    async def _close(self, app: web.Application) -> None:
+        await self.cache.close()
+
+
+def _plain(error: web.HTTPException) -> str:
+    known = {
+        404: "There is no such page.",
+        405: "That cannot be done with this page.",
+        413: "That is too long.",
+    }
+    return known.get(error.status, error.reason)
+
+
+def ago(stamp: str | int) -> str:
+    """How long ago a time in seconds was.
+
+    >>> ago(int(time.time()) - 7300)
+    '2 h ago'
+    """
+    seconds = max(0, int(time.time()) - int(stamp))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return "just now"
+
+
+def full_time(stamp: str | int) -> str:
+    return datetime.fromtimestamp(int(stamp), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def valid_name(text: str) -> str:
+    """A user name, or a `Mistake`."""
+    name = text.strip().lower()
+    if not NAME.fullmatch(name):
+        raise Mistake("A name has up to 30 small letters, digits and _, and starts with a letter.")
+    return name
+
+
+def valid_text(text: str, longest: int, what: str) -> str:
+    """A text of some length, or a `Mistake`."""
+    text = " ".join(text.split())
+    if not text:
+        raise Mistake(f"{what} without words says too little.")
+    if len(text) > longest:
+        raise Mistake(f"{what} has at most {longest} characters; this has {len(text)}.")
+    return text

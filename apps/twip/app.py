@@ -1,0 +1,201 @@
+"""Twip's pages: a microblog whose timelines Pequod keeps.
+
+The app writes follows and posts, and reads finished timelines with one scan. When somebody posts,
+open timelines move by themselves: the browser listens to `/events`, which watches the range.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from apps.site import HEADERS, VISIT, Mistake, Site, valid_name, valid_text
+from apps.twip import JOINS
+from apps.world import World
+from pequod import AsyncClient, prefix
+
+MAX_POST = 280
+SHOWN = 40
+
+PAGES = Path(__file__).parent / "pages"
+
+
+class Post(NamedTuple):
+    """A row of a timeline, or of somebody's posts."""
+
+    poster: str
+    time: str
+    text: str
+
+    @property
+    def anchor(self) -> str:
+        return f"{self.time}-{self.poster}"
+
+
+def timeline_post(row: tuple[str, Any]) -> Post:
+    _, _, stamp, poster = row[0].split("|")
+    return Post(poster, stamp, row[1])
+
+
+def own_post(row: tuple[str, Any]) -> Post:
+    _, poster, stamp = row[0].split("|")
+    return Post(poster, stamp, row[1])
+
+
+class Twip(Site):
+    """The web application."""
+
+    def __init__(self, pequod: str, secret: str | None = None) -> None:
+        super().__init__("twip", PAGES, pequod, secret)
+        self.app.add_routes(
+            [
+                web.get("/", self.home),
+                web.get("/login", self.login_page),
+                web.get("/events", self.events),
+                web.get("/celebrities", self.celebrities),
+                web.get("/user/{name}", self.profile),
+                web.post("/login", self.login),
+                web.post("/logout", self.logout),
+                web.post("/post", self.post),
+                web.post("/follow", self.follow),
+                web.post("/unfollow", self.unfollow),
+            ]
+        )
+
+    # Reading.
+
+    async def home(self, request: web.Request) -> web.StreamResponse:
+        visit = request[VISIT]
+        if visit.user is None:
+            raise web.HTTPSeeOther("/login")
+        rows = await visit.scan(*prefix(f"t|{visit.user}|"), limit=SHOWN, reverse=True)
+        counts = await self._counts(request, visit.user)
+        posts = [timeline_post(row) for row in rows]
+        return self.page(request, "timeline.html", posts=posts, counts=counts, longest=MAX_POST)
+
+    async def profile(self, request: web.Request) -> web.StreamResponse:
+        visit, name = request[VISIT], request.match_info["name"]
+        if await visit.get(f"u|{name}") is None:
+            raise Mistake(f"There is no user {name[:30]}.", 404)
+        table = "cp" if await visit.get(f"c|{name}") else "p"
+        rows = await visit.scan(*prefix(f"{table}|{name}|"), limit=SHOWN, reverse=True)
+        followers = await visit.scan(*prefix(f"f|{name}|"), limit=SHOWN)
+        follows = visit.user is not None and await visit.get(f"s|{visit.user}|{name}") is not None
+        return self.page(
+            request,
+            "profile.html",
+            name=name,
+            posts=[own_post(row) for row in rows],
+            followers=[key.split("|")[2] for key, _ in followers],
+            follows=follows,
+            is_celebrity=table == "cp",
+            counts=await self._counts(request, name),
+        )
+
+    async def celebrities(self, request: web.Request) -> web.StreamResponse:
+        visit = request[VISIT]
+        names = [key.split("|")[1] for key, _ in await visit.scan(*prefix("c|"))]
+        latest = await visit.scan(*prefix("ct|"), limit=SHOWN, reverse=True)
+        known = [(name, int(await visit.get(f"followers|{name}") or 0)) for name in names]
+        posts = [Post(key.split("|")[2], key.split("|")[1], text) for key, text in latest]
+        known.sort(key=lambda one: -one[1])
+        return self.page(request, "celebrities.html", celebrities=known, posts=posts)
+
+    async def _counts(self, request: web.Request, user: str) -> dict[str, int]:
+        visit = request[VISIT]
+        return {
+            name: int(await visit.get(f"{name}|{user}") or 0) for name in ("followers", "following")
+        }
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """The visitor's timeline as it changes, as pieces of the page."""
+        user = request[VISIT].needs_user()
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        async for event in self.cache.watch(*prefix(f"t|{user}|")):
+            kind, data = self._piece(event)
+            await response.write(f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode())
+        return response
+
+    def _piece(self, event: Any) -> tuple[str, Any]:
+        if event.kind == "init":
+            posts = [timeline_post(row) for row in event.rows[::-1][:SHOWN]]
+            return "init", self.render("posts.html", posts=posts)
+        _, _, stamp, poster = event.key.split("|")
+        if event.kind == "remove":
+            return "remove", Post(poster, stamp, "").anchor
+        return "update", self.render("posts.html", posts=[Post(poster, stamp, event.value)])
+
+    # Writing.
+
+    async def login_page(self, request: web.Request) -> web.StreamResponse:
+        rows = await request[VISIT].scan(*prefix("u|"), limit=60)
+        return self.page(request, "login.html", names=[key.split("|")[1] for key, _ in rows])
+
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        name = valid_name((await self.form(request)).get("name", ""))
+        await self.cache.put(f"u|{name}", name)
+        request[VISIT].user = name
+        raise web.HTTPSeeOther("/")
+
+    async def logout(self, request: web.Request) -> web.StreamResponse:
+        await self.form(request)
+        request[VISIT].user = None
+        raise web.HTTPSeeOther("/login")
+
+    async def post(self, request: web.Request) -> web.StreamResponse:
+        user = request[VISIT].needs_user()
+        text = valid_text((await self.form(request)).get("text", ""), MAX_POST, "A post")
+        table = "cp" if await self.cache.get(f"c|{user}") else "p"
+        await self.cache.put(await self._free_key(f"{table}|{user}|"), text)
+        raise web.HTTPSeeOther("/")
+
+    async def _free_key(self, start: str) -> str:
+        """A key for now; a second post within a second is a second later."""
+        stamp = int(time.time())
+        while await self.cache.get(f"{start}{stamp:010}") is not None:
+            stamp += 1
+        return f"{start}{stamp:010}"
+
+    async def follow(self, request: web.Request) -> web.StreamResponse:
+        user, name = request[VISIT].needs_user(), await self._somebody(request)
+        if user == name:
+            raise Mistake("You cannot follow yourself.")
+        await self.cache.put(f"s|{user}|{name}", "1")
+        raise web.HTTPSeeOther(f"/user/{name}")
+
+    async def unfollow(self, request: web.Request) -> web.StreamResponse:
+        user, name = request[VISIT].needs_user(), await self._somebody(request)
+        await self.cache.remove(f"s|{user}|{name}")
+        raise web.HTTPSeeOther(f"/user/{name}")
+
+    async def _somebody(self, request: web.Request) -> str:
+        name = valid_name((await self.form(request)).get("name", ""))
+        if await self.cache.get(f"u|{name}") is None:
+            raise Mistake(f"There is no user {name}.", 404)
+        return name
+
+
+async def install(cache: AsyncClient) -> None:
+    """Install Twip's joins; they may be there already."""
+    await cache.add_join(JOINS)
+
+
+async def fill(cache: AsyncClient, world: World) -> None:
+    """Put a sample world."""
+    await cache.put_many(list(_rows(world)))
+
+
+def _rows(world: World) -> AsyncIterator[tuple[str, str]] | Any:
+    celebrities = set(world.celebrities)
+    for user in world.users:
+        yield f"u|{user}", user
+    for user in celebrities:
+        yield f"c|{user}", "1"
+    for user, poster in sorted(world.follows):
+        yield f"s|{user}|{poster}", "1"
+    for poster, stamp, text in world.posts:
+        yield f"{'cp' if poster in celebrities else 'p'}|{poster}|{stamp:010}", text
