@@ -10,6 +10,7 @@ Value = str | bytes
 Pair = tuple[str, Value]
 
 BAR = "|"
+MAX_KEY = 4096  # characters
 END = "\U0010ffff"  # above every key: no key may start with it
 
 _BEFORE_SURROGATES, _AFTER_SURROGATES = 0xD7FF, 0xE000

@@ -19,6 +19,9 @@ class Address(NamedTuple):
     tls: ssl.SSLContext | None
     token: str | None
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def __str__(self) -> str:
         """The address without its token."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -29,21 +32,32 @@ def address_of(url: str | None, token: str | None, tls: ssl.SSLContext | None) -
     """The address of a URL; without one, of `PEQUOD_URL`, or of a server on this machine.
 
     >>> address_of("pequod://cache:7000", None, None)
-    Address(host='cache', port=7000, tls=None, token=None)
+    <pequod://cache:7000>
     """
     if url is None:
         url = os.environ.get("PEQUOD_URL") or DEFAULT_URL
-    if token is None:
-        token = os.environ.get("PEQUOD_TOKEN") or None
     try:
         parts = urlsplit(url if "://" in url else f"pequod://{url}")
-        port = parts.port or DEFAULT_PORT
+        port = DEFAULT_PORT if parts.port is None else parts.port
     except (ValueError, TypeError) as error:
-        raise BadRequest(f"{url!r:.80} is no address: {error}") from error
-    if parts.scheme not in ("pequod", "pequods") or not parts.hostname or parts.path.strip("/"):
-        raise BadRequest(f"{url!r:.80} is no address; write pequod://host:port, or pequods for TLS")
+        raise BadRequest(f"{_shown(url)} is no address: {error}") from error
+    rest = parts.path.strip("/") or parts.query or parts.fragment
+    if parts.scheme not in ("pequod", "pequods") or not parts.hostname or not port or rest:
+        raise BadRequest(
+            f"{_shown(url)} is no address; write pequod://host:port, or pequods for TLS"
+        )
     if parts.scheme == "pequods" and tls is None:
         tls = ssl.create_default_context()
-    if parts.password or parts.username:
-        token = unquote(parts.password or parts.username or "")
+    if token is None:
+        written = unquote(parts.password or parts.username or "")
+        token = written or os.environ.get("PEQUOD_TOKEN") or None
     return Address(parts.hostname, port, tls, token)
+
+
+def _shown(url: object) -> str:
+    """An address for an error: a token in it is for nobody's eyes."""
+    text = str(url)
+    before, mark, after = text.partition("://")
+    return repr(f"{before}{mark}{after.rpartition('@')[2]}" if mark else text.rpartition("@")[2])[
+        :80
+    ]

@@ -19,8 +19,11 @@ from pequod.client.calls import (
     Event,
     Pages,
     check_reply,
+    check_sizes,
+    checked_timeout,
     event_of,
     failure_of,
+    lost,
     pairs_of,
     plain,
     rows,
@@ -28,7 +31,7 @@ from pequod.client.calls import (
     timed,
     unreachable,
 )
-from pequod.errors import BadRequest, PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
+from pequod.errors import PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
 from pequod.keys import Pair, Value
 from pequod.wire import BROKEN, PUSH_ID, packed, packer, reply_unpacker
 
@@ -58,9 +61,7 @@ class AsyncClient:
     ) -> None:
         """Without a `url`, that of the variable PEQUOD_URL; `timeout` is in seconds."""
         self._address = address_of(url, token, tls)
-        if not timeout > 0:
-            raise BadRequest(f"timeout is a number of seconds above 0, not {timeout!r}")
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
         self._backoff = Backoff()
@@ -218,12 +219,18 @@ class AsyncClient:
                 raise Unavailable(
                     f"no server answers at {self._address}; is it running?"
                 ) from error
+            except asyncio.CancelledError:
+                if self._closed:  # and so it was the connecting that was cancelled
+                    raise Unavailable("this client is closed") from None
+                raise
         return self._connection
 
     def _connected(self, task: "asyncio.Task[_Connection]") -> None:
         self._connecting = None
         if not task.cancelled() and task.exception() is None:
             self._connection = task.result()
+            if self._closed:
+                self._connection.close()
 
     async def _reach(self) -> "_Connection":
         """Try until a connection stands, with pauses that grow; a first one must stand at once."""
@@ -249,7 +256,7 @@ class AsyncClient:
         if token is not None:
             try:
                 await connection.call("auth", (token,))
-            except PequodError:
+            except BaseException:  # also if it is cancelled
                 connection.close()
                 raise
         return connection
@@ -282,6 +289,7 @@ class _Connection(asyncio.Protocol):
         self._unpacker = reply_unpacker(MAX_REPLY)
         self._number = 0
         self._out: list[bytes] = []
+        self._largest = 0  # request so far
         self._paused = False
         self._waiting: dict[int, tuple[asyncio.Future[Any], float]] = {}
         self._topics: dict[int, asyncio.Queue[Event | PequodError | None]] = {}
@@ -291,6 +299,7 @@ class _Connection(asyncio.Protocol):
         """The future result of a call, which leaves at the end of this turn of the loop."""
         if not self.is_open:
             raise Unavailable("the connection was lost")
+        check_sizes(method, args)
         self._number = number = self._number + 1
         message = packed(self._pack, (number, method, *args))
         future = self._loop.create_future()
@@ -298,6 +307,7 @@ class _Connection(asyncio.Protocol):
         if not self._out and not self._paused:
             self._loop.call_soon(self._flush)
         self._out.append(message)
+        self._largest = max(self._largest, len(message))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
         return future
@@ -350,7 +360,7 @@ class _Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lose(Unavailable(f"the connection was lost: {error or 'the server closed it'}"))
+        self._lose(lost(error or ConnectionError("the server closed it"), self._largest))
         self._transport = None
 
     def _flush(self) -> None:

@@ -4,10 +4,12 @@ Each call borrows a connection, so threads never wait for each other's answers; 
 kept for the next call.
 """
 
+import select
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,7 +21,11 @@ from pequod.client.calls import (
     Backoff,
     Pages,
     check_reply,
+    check_sizes,
+    checked_timeout,
+    closes,
     failure_of,
+    lost,
     pairs_of,
     plain,
     rows,
@@ -57,9 +63,7 @@ class Client:
     ) -> None:
         """Without a `url`, that of the variable PEQUOD_URL; `timeout` is in seconds."""
         self._address = address_of(url, token, tls)
-        if not timeout > 0:
-            raise BadRequest(f"timeout is a number of seconds above 0, not {timeout!r}")
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._idle: list[_Connection] = []  # append and pop are atomic
         self._was_connected = False
         self._closed = False
@@ -173,35 +177,46 @@ class Client:
         backoff = Backoff()
         while True:
             connection = self._borrow(end, backoff)
+            was_used = connection.has_answered
             try:
                 result = use(connection)
-            except BadRequest:  # nothing was sent
-                self._idle.append(connection)
-                raise
             except Unavailable as error:
                 connection.close()
                 if not again or isinstance(error, TimedOut) or time.monotonic() > end:
                     raise
-                if not connection.has_answered:
+                if not was_used:
                     time.sleep(backoff.next_seconds())
                 continue
+            except BadRequest:
+                if connection.is_spent:
+                    connection.close()
+                else:
+                    self._give_back(connection)  # nothing was sent
+                raise
             except BaseException:  # interrupted: an answer may be on its way
                 connection.close()
                 raise
-            if self._closed:
-                connection.close()
-            else:
-                self._idle.append(connection)
+            self._give_back(connection)
             return result
+
+    def _give_back(self, connection: "_Connection") -> None:
+        if connection.is_spent:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._closed:  # meanwhile
+            self.close()
 
     def _borrow(self, end: float, backoff: Backoff) -> "_Connection":
         """A connection of the pool, or a new one; the very first must stand at once."""
         if self._closed:
             raise Unavailable("this client is closed")
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
+        while self._idle:
+            with suppress(IndexError):  # another thread was faster
+                connection = self._idle.pop()
+                if connection.is_alive():
+                    return connection
+                connection.close()
         while True:
             try:
                 connection = _Connection(self._address, self._timeout)
@@ -289,6 +304,7 @@ class _Connection:
 
     def __init__(self, address: Address, timeout: float) -> None:
         self.has_answered = False
+        self.is_spent = False  # the server closes it
         self._timeout = timeout
         self._pack = packer()
         self._unpacker = reply_unpacker(MAX_REPLY)
@@ -298,6 +314,8 @@ class _Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.tls is not None:
                 self._socket = address.tls.wrap_socket(self._socket, server_hostname=address.host)
+            # TLS sends of itself, so that being readable says nothing there.
+            self._poll = None if address.tls else _poll_of(self._socket)
             if address.token is not None:
                 reply = self.call("auth", (address.token,))
                 if reply[1] is not None:
@@ -308,21 +326,27 @@ class _Connection:
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:
         """The reply to one call."""
+        check_sizes(method, args)
         self._number = number = self._number + 1
         message = packed(self._pack, (number, method, *args))
+        end = time.monotonic() + self._timeout
         try:
+            self._socket.settimeout(self._timeout)
             self._socket.sendall(message)
             while True:
                 for reply in self._unpacker:
                     check_reply(reply)
                     if reply[0] == number:
+                        self.is_spent = closes(reply)
                         return reply
-                self._receive()
+                self._receive(end)
         except (OSError, *BROKEN) as error:
-            raise self._lost(error) from error
+            raise self._failure(error, len(message)) from error
 
     def call_all(self, calls: list[tuple[str, tuple[Any, ...]]]) -> list[Any]:
         """The replies to many calls, in the order of the calls."""
+        for method, args in calls:
+            check_sizes(method, args)
         base = self._number + 1
         messages = [
             packed(self._pack, (number, method, *args))
@@ -332,6 +356,8 @@ class _Connection:
         replies: dict[int, Any] = {}
         try:
             for burst in _bursts(messages):
+                end = time.monotonic() + self._timeout
+                self._socket.settimeout(self._timeout)
                 self._socket.sendall(b"".join(burst))
                 goal = len(replies) + len(burst)
                 while True:
@@ -341,27 +367,45 @@ class _Connection:
                             replies[reply[0]] = reply
                     if len(replies) == goal:
                         break
-                    self._receive()
+                    self._receive(end)
         except (OSError, *BROKEN) as error:
-            raise self._lost(error) from error
+            for reply in replies.values():
+                if closes(reply):  # that is why
+                    self.is_spent = True
+                    raise failure_of(reply) from error
+            raise self._failure(error, max(map(len, messages))) from error
         return [replies[number] for number in range(base, base + len(calls))]
 
     def close(self) -> None:
         self._socket.close()
 
-    def _receive(self) -> None:
+    def is_alive(self) -> bool:
+        """False if the server has closed it meanwhile: nothing else comes while nobody asks."""
+        return self._poll is None or not self._poll.poll(0)
+
+    def _receive(self, end: float) -> None:
+        self._socket.settimeout(max(0.001, end - time.monotonic()))
         data = self._socket.recv(_READ_BYTES)
         if not data:
             raise ConnectionResetError("the server closed it")
         self.has_answered = True
         self._unpacker.feed(data)
 
-    def _lost(self, error: Exception) -> PequodError:
+    def _failure(self, error: Exception, size: int) -> PequodError:
         if isinstance(error, TimeoutError):
             return TimedOut(f"no answer in {self._timeout:g} seconds; a write may have happened")
         if isinstance(error, OSError):
-            return Unavailable(f"the connection was lost: {error}")
+            return lost(error, size)
         return ProtocolError(f"the answer is not Pequod's protocol: {error}")
+
+
+def _poll_of(one: socket.socket) -> Any:
+    """What tells whether there is something to read, where the system has it."""
+    if not hasattr(select, "poll"):
+        return None
+    poll = select.poll()
+    poll.register(one, select.POLLIN | select.POLLHUP)
+    return poll
 
 
 def _bursts(messages: list[bytes]) -> Iterator[list[bytes]]:

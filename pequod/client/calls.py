@@ -5,13 +5,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pequod.client.address import Address
-from pequod.errors import PequodError, ProtocolError, TooLarge, Unavailable
-from pequod.keys import Pair, Value
+from pequod.errors import (
+    BadRequest,
+    OversizedKey,
+    PequodError,
+    ProtocolError,
+    TooLarge,
+    Unavailable,
+)
+from pequod.keys import MAX_KEY, Pair, Value
 from pequod.wire import error_of, with_lists
 
 MAX_REPLY = 1 << 30  # bytes; the server has limits of its own
 PAGE_ROWS = 1000
 
+_KEYED = frozenset({"get", "put", "remove", "put_many"})
+_LARGE_REQUEST = 1 << 20
+_YEAR_SECONDS = 366 * 86_400
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 2.0
 
 # Calls that change nothing: if the connection is lost, they may be made again.
@@ -49,6 +59,33 @@ def pairs_of(pairs: Any) -> Any:
 def failure_of(reply: Any) -> PequodError:
     """The error of a reply that has one."""
     return error_of(reply[1])
+
+
+def check_sizes(method: str, args: tuple[Any, ...]) -> None:
+    """Raise for a key over the limit: a server closes the connection, and other calls with it."""
+    keys = [pair[0] for pair in args[0] if pair] if method == "put_many" else args[:1]
+    for key in keys if method in _KEYED else ():
+        if isinstance(key, str) and len(key) > MAX_KEY:
+            raise OversizedKey(f"a key has at most {MAX_KEY} characters, not {len(key)}")
+
+
+def closes(reply: Any) -> bool:
+    """True if the server closes the connection after this reply."""
+    return isinstance(reply[1], Mapping) and reply[1].get("code") == OversizedKey.code
+
+
+def lost(error: Exception, size: int) -> Unavailable:
+    """What to say of a connection that went while a request of this size was on its way."""
+    hint = ""
+    if size > _LARGE_REQUEST:
+        hint = f"; the request had {size} bytes, which may be over the server's max_frame"
+    return Unavailable(f"the connection was lost: {error}{hint}")
+
+
+def checked_timeout(timeout: object) -> float:
+    if not isinstance(timeout, int | float) or not 0 < timeout < _YEAR_SECONDS:
+        raise BadRequest(f"timeout is a number of seconds above 0, not {timeout!r:.40}")
+    return timeout
 
 
 def unreachable(address: Address, error: OSError) -> Unavailable:
@@ -108,7 +145,9 @@ class Pages:
         self.last = last
         self.reverse = reverse
         self.page = page
-        self.done = not first < last
+        self.done = False
+        if type(page) is not int or page < 1:
+            raise BadRequest(f"a page has one row or more, not {page!r:.40}")
 
     @property
     def arguments(self) -> tuple[str, str, int, bool]:

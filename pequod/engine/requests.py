@@ -4,9 +4,8 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from pequod.errors import BadKey, BadRequest, BadValue, OversizedKey
-from pequod.keys import END, KeyRange, Pair
+from pequod.keys import END, MAX_KEY, KeyRange, Pair
 
-MAX_KEY = 4096  # characters
 MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
 
 

@@ -41,7 +41,12 @@ def test_the_variables_are_the_default(monkeypatch):
 def test_a_token_in_the_address_is_not_shown():
     address = address_of("pequod://:se%20cret@cache", None, None)
     assert address.token == "se cret"
-    assert "cret" not in str(address)
+    assert "cret" not in f"{address} {address!r}"
+    assert address_of("pequod://:theirs@cache", "mine", None).token == "mine"
+    for wrong in ("redis://:secret@cache", "pequod://:secret@cache/path", "pequod://:secret@:x"):
+        with pytest.raises(BadRequest) as caught:
+            address_of(wrong, None, None)
+        assert "secret" not in str(caught.value)
 
 
 def test_tls_by_scheme():
@@ -50,7 +55,17 @@ def test_tls_by_scheme():
 
 
 @pytest.mark.parametrize(
-    "url", ["http://cache", "pequod://", "pequod://cache:port", "pequod://cache/path", "", 7]
+    "url",
+    [
+        "http://cache",
+        "pequod://",
+        "pequod://cache:port",
+        "pequod://cache/path",
+        "pequod://cache?x=1",
+        "pequod://cache:0",
+        "",
+        7,
+    ],
 )
 def test_what_is_no_address(url):
     with pytest.raises(BadRequest, match="no address"):

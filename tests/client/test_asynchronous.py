@@ -199,6 +199,21 @@ def test_a_closed_client():
     run(work())
 
 
+def test_closing_while_connecting():
+    with rogue.RogueServer(rogue.silent) as server:
+
+        async def work():
+            pq = AsyncClient(server.url, token=TOKEN)
+            call = asyncio.create_task(pq.get("k|1"))
+            while not server.accepted:
+                await asyncio.sleep(0.001)
+            await pq.close()
+            with pytest.raises(Unavailable, match="closed"):
+                await call
+
+        run(work())
+
+
 def test_large_requests_and_answers():
     async def work():
         async with Server(ServerConfig(port=0)) as server, AsyncClient(server.url) as pq:

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from pequod import (
     BadRequest,
     Client,
     ComputedKey,
+    OversizedKey,
     ProtocolError,
     TimedOut,
     TooLarge,
@@ -139,10 +141,56 @@ def test_a_server_that_comes_back(live, pq):
     assert pq.get("k|1") is None  # read again on a new connection; that cache is empty
     live.stop()
     live.start()
-    with pytest.raises(Unavailable, match="lost"):
-        pq.put("k|1", "one")  # a write may have happened
-    pq.put("k|1", "two")
+    pq.put("k|1", "two")  # it was seen that the old connection is gone
     assert pq.get("k|1") == "two"
+
+
+def test_an_oversized_key_harms_nobody_else(live, pq):
+    for ask in (lambda: pq.get("x" * 5000), lambda: pq.put_many([("k|1", "1"), ("x" * 5000, "1")])):
+        with pytest.raises(OversizedKey):
+            ask()
+    with pq.pipeline() as pipe:
+        pipe.get("x" * 5000)
+        with pytest.raises(OversizedKey):
+            pipe.execute()
+    assert pq.get("k|1") is None
+    assert live.server.service.errors == {}
+
+
+def test_a_key_that_only_the_server_finds_too_long():
+    with LiveServer(max_key=10) as live, Client(live.url) as pq:
+        for _ in range(3):
+            with pytest.raises(OversizedKey, match="max_key"):
+                pq.put("k|12345678901", "1")
+            pq.put("k|1", "1")
+        with pq.pipeline() as pipe:
+            pipe.get("k|1")
+            pipe.put("k|12345678901", "1")
+            pipe.put("k|2", "1")
+            with pytest.raises(OversizedKey, match="max_key"):
+                pipe.execute()
+        assert pq.get("k|1") == "1"
+
+
+def test_a_request_over_the_limit_says_so():
+    with LiveServer() as live, Client(live.url) as pq:
+        with pytest.raises(Unavailable, match="max_frame"):
+            pq.put_many([(f"k|{number}", "v" * 1_000_000) for number in range(20)])
+        assert pq.get("k|1") is None
+
+
+def test_answers_that_drip_are_late(live):
+    def drip(one: socket.socket) -> None:
+        one.recv(1 << 16)
+        for byte in b"\x93\x01\xc0" * 20:
+            one.sendall(bytes([byte]))
+            threading.Event().wait(0.05)
+
+    with rogue.RogueServer(drip) as server, Client(server.url, timeout=0.2) as pq:
+        before = time.monotonic()
+        with pytest.raises((TimedOut, ProtocolError)):
+            pq.get("k|1")
+        assert time.monotonic() - before < 1
 
 
 def test_no_answer_in_time():
@@ -197,6 +245,13 @@ def test_a_closed_client(pq):
     pq.close()
 
 
-def test_a_time_out_must_be_positive():
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "3", None])
+def test_a_time_out_is_a_positive_number(timeout):
     with pytest.raises(BadRequest, match="timeout"):
-        Client(timeout=0)
+        Client(timeout=timeout)
+
+
+@pytest.mark.parametrize("page", [0, -1, "x", None])
+def test_a_page_has_rows(pq, page):
+    with pytest.raises(BadRequest, match="page"):
+        list(pq.iterate("a", "b", page=page))
