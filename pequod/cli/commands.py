@@ -17,10 +17,11 @@ from pequod.cli.output import (
     write_value,
 )
 from pequod.client import Client
-from pequod.errors import BadRequest
+from pequod.client.calls import PAGE_ROWS
+from pequod.errors import BadRequest, PequodError
 from pequod.keys import Pair, prefix
 
-BATCH = 1000  # rows that `putmany` sends at a time
+BATCH_ROWS, BATCH_SIZE = 1000, 1 << 20  # that `putmany` sends at a time
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -61,7 +62,7 @@ def add_commands(subparsers: Any) -> None:
     rows = command(
         scan, "scan", "print the rows of a range", "scan --prefix 't|ann|' --limit 20", keys
     )
-    rows.add_argument("--limit", type=int, metavar="N", help="at most so many rows")
+    rows.add_argument("--limit", type=_rows_number, metavar="N", help="at most so many rows")
     rows.add_argument("--reverse", action="store_true", help="the last rows first")
     command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
     joining = command(add_join, "add_join", "install cache joins", "addjoin -f twip.pq")
@@ -75,6 +76,13 @@ def add_commands(subparsers: Any) -> None:
     command(stats, "stats", "print counts and bytes, by table and by join", "stats --json")
 
 
+def _rows_number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
 def connection_options() -> argparse.ArgumentParser:
     """How to reach a server, and how to answer."""
     options = argparse.ArgumentParser(add_help=False)
@@ -82,7 +90,11 @@ def connection_options() -> argparse.ArgumentParser:
     group.add_argument("--url", help="pequod://host:port (default: PEQUOD_URL, or this machine)")
     group.add_argument("--ca", metavar="FILE", help="certificate (PEM) to trust with pequods://")
     group.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: %(default)s"
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to wait for an answer (default: %(default)s)",
     )
     options.add_argument("--json", action="store_true", help="answer in JSON")
     return options
@@ -160,16 +172,34 @@ def _text(value: bytes) -> str:
 def put_many(options: argparse.Namespace) -> int:
     done = 0
     with client_of(options) as client, _lines(options.file) as lines:
-        rows = _rows(lines)
-        while batch := list(islice(rows, BATCH)):
-            client.put_many(batch)
-            done += len(batch)
-            if sys.stderr.isatty():
-                print(f"\r{done:,} rows", end="", file=sys.stderr, flush=True)
+        try:
+            for batch in _batches(_rows(lines)):
+                client.put_many(batch)
+                done += len(batch)
+                if sys.stderr.isatty():
+                    print(f"\r{done:,} rows", end="", file=sys.stderr, flush=True)
+        except PequodError as error:
+            if done:
+                print(f"pequod: {done} rows were put before this:", file=sys.stderr)
+            raise error
     if sys.stderr.isatty():
         print(file=sys.stderr)
     _answer(options, done, _silent)
     return 0
+
+
+def _batches(rows: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Rows in parts, none too long for a request."""
+    batch: list[Pair] = []
+    size = 0
+    for row in rows:
+        if len(batch) == BATCH_ROWS or (batch and size + len(row[1]) > BATCH_SIZE):
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += len(row[1])
+    if batch:
+        yield batch
 
 
 def _lines(path: str | None) -> Any:
@@ -183,7 +213,7 @@ def _lines(path: str | None) -> Any:
 
 def _rows(lines: Iterable[str]) -> Iterator[Pair]:
     for number, line in enumerate(lines, 1):
-        if line.strip():
+        if line != "\n":
             try:
                 yield row_of(line.rstrip("\n"))
             except (BadRequest, UnicodeEncodeError) as error:
@@ -206,16 +236,18 @@ def remove_range(options: argparse.Namespace) -> int:
 def scan(options: argparse.Namespace) -> int:
     first, last = range_of(options)
     with client_of(options) as client:
-        if options.limit is None:
-            rows = client.iterate(first, last, reverse=options.reverse)
-        else:
-            rows = iter(client.scan(first, last, options.limit, options.reverse))
+        rows = client.iterate(first, last, reverse=options.reverse, page=_page(options.limit))
+        rows = islice(rows, options.limit)
         if options.json:
             write_json([list(row) for row in rows])
         else:
             for row in rows:
                 print(row_line(row))
     return 0
+
+
+def _page(limit: int | None) -> int:
+    return PAGE_ROWS if limit is None else max(1, min(limit, PAGE_ROWS))
 
 
 def count(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import shtab
 
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PequodError as error:
         print(f"pequod: {error}", file=sys.stderr)
         return exit_code(error)
+    except (UnicodeError, OverflowError) as error:
+        print(f"pequod: {error}", file=sys.stderr)
+        return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader has gone, as in `pequod scan ... | head`
@@ -57,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    whole.add_argument("--version", action="version", version=f"pequod {version('pequod')}")
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_commands(subparsers)
     commands.add_commands(subparsers)

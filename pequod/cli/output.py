@@ -11,12 +11,13 @@ from pequod.errors import BadValue
 from pequod.keys import Pair, Value
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_CONTROLS = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")  # none may reach a terminal
 _ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _BYTES_MARK = "\\b"
 
 
 def write_json(result: Any) -> None:
-    print(json.dumps(result, default=_base64, ensure_ascii=False))
+    print(json.dumps(result, default=_base64, ensure_ascii=False), flush=True)
 
 
 def _base64(value: object) -> dict[str, str]:
@@ -59,7 +60,7 @@ def row_of(line: str) -> Pair:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"[\\\t\n\r]", lambda found: _ESCAPES[found[0]], text)
+    return _CONTROLS.sub(lambda found: _ESCAPES.get(found[0]) or f"\\x{ord(found[0]):02x}", text)
 
 
 def _escaped_bytes(value: bytes) -> str:

@@ -169,10 +169,12 @@ class BinaryConnection(Session):
         if self._methods is _NO_METHODS:
             if waiting > STRANGERS_FRAME:
                 self.close("a long request without a token")
+                return
             self._owe("token", "no token came (request_seconds)")
         elif waiting:
             if waiting > self._port.config.max_frame:
                 self.close(_TOO_LONG)
+                return
             self._owe(self._begun, "a request that does not go on (request_seconds)")
         else:
             if self._owes is not None:

@@ -48,6 +48,8 @@ class Server:
         self._tls = _tls(self._config)
         for path in self._config.joins:
             _install(self.cache, path)
+        if self._config.max_frame < self._config.max_value:
+            log.info("max_frame is below max_value: no request can hold such a value")
         self._collector = Collector()
         self.service = Service(self.cache, self._config, self._collector.stats)
         self._port: Port | None = None
@@ -150,8 +152,9 @@ def _tls(config: ServerConfig) -> ssl.SSLContext | None:
 
 
 def _install(cache: Cache, path: str) -> None:
+    text = _text(path, "joins")
     try:
-        joins = cache.add_join(_text(path, "joins"))
+        joins = cache.add_join(text)
     except PequodError as error:
         raise BadRequest(f"joins: {path}: {error}") from error
     for join in joins:

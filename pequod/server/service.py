@@ -78,7 +78,7 @@ class Service:
             "put": self.put,
             "put_many": self.put_many,
             "remove": cache.remove,
-            "remove_range": cache.remove_range,
+            "remove_range": self.remove_range,
             "add_join": self.add_join,
             "drop_join": cache.drop_join,
         }
@@ -174,6 +174,8 @@ class Service:
 
     def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
         rows = checked_pairs(pairs)
+        if len(rows) > self._max_rows:
+            raise TooLarge(f"{len(rows)} rows at once, over {self._max_rows} (max_rows); put parts")
         for key, value in rows:
             self._check_pair(key, value)
         self._cache.put_many(rows)
@@ -188,6 +190,11 @@ class Service:
                 f"a value of {len(value)} characters; at most {self._config.max_value} fit "
                 "(max_value)"
             )
+
+    def remove_range(self, first: str, last: str) -> int:
+        if self._cache.count(first, last) > self._max_rows:
+            raise TooLarge(f"more than {self._max_rows} rows (max_rows); remove it part by part")
+        return self._cache.remove_range(first, last)
 
     def add_join(self, text: str) -> list[dict[str, Any]]:
         if isinstance(text, str) and len(text) > self._config.max_join:

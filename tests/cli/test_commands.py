@@ -150,6 +150,7 @@ def test_scan_and_putmany_are_inverse(pq, run, tmp_path, monkeypatch):
         ("k|3", b"\x00\xff bytes \\ \n"),
         ("k|é", "ünï\U0001f40b"),
         ("k|\t", ""),
+        ("k|\x1b[31m", "\x07 and \x9b"),
         ("k|z", "\\b is text here"),
     ]
     pq.put_many(rows)
@@ -160,6 +161,56 @@ def test_scan_and_putmany_are_inverse(pq, run, tmp_path, monkeypatch):
     file.write_text(printed, "utf-8")
     assert run("putmany", str(file)) == (DONE, "", "")
     assert pq.scan("k|", "k}") == sorted(rows)
+
+
+def test_nothing_drives_the_terminal(pq, run):
+    pq.put("k|\x1b[31m", "\x07")
+    assert run("scan", "--prefix", "k|")[1] == "k|\\x1b[31m\t\\x07\n"
+
+
+def test_putmany_takes_all_that_scan_prints(pq, run, tmp_path):
+    rows = [(" ", ""), *((f"k|{number:02}", "v" * 900_000) for number in range(20))]
+    for row in rows:
+        pq.put(*row)
+    file = tmp_path / "rows.tsv"
+    file.write_text(run("scan", "--prefix", "")[1], "utf-8")
+    pq.remove_range("", "~")
+    assert run("putmany", str(file)) == (DONE, "", "")
+    assert pq.scan("", "~") == rows
+
+
+def test_putmany_says_how_far_it_came(pq, run, tmp_path):
+    file = tmp_path / "rows.tsv"
+    file.write_text("".join(f"k|{number:04}\tv\n" for number in range(1000)) + "no tab\n", "utf-8")
+    code, _, errors = run("putmany", str(file))
+    assert code == REFUSED
+    assert errors.startswith("pequod: 1000 rows were put before this:\npequod: line 1001: ")
+    assert pq.count("k|", "k}") == 1000
+
+
+def test_a_limit_may_be_longer_than_a_page(pq, run):
+    pq.put_many([(f"k|{number:04}", "v") for number in range(2500)])
+    for limit in (0, 1, 1500):
+        assert run("scan", "--prefix", "k|", "--limit", str(limit))[1].count("\n") == limit
+
+
+def test_text_that_is_no_text(pq, run, tmp_path):
+    file = tmp_path / "bad"
+    file.write_bytes(b"k|1\t\xff\n")
+    for arguments in (
+        ("putmany", str(file)),
+        ("addjoin", "-f", str(file)),
+        ("put", "k|1", "\udcff"),
+    ):
+        code, _, errors = run(*arguments)
+        assert code == REFUSED
+        assert errors.startswith("pequod: ")
+    for arguments in (("get", "k", "--timeout", "inf"), ("get", "k", "--timeout", "nan")):
+        assert run(*arguments)[0] == REFUSED
+
+
+def test_the_version(run):
+    assert run("--version")[1].startswith("pequod 0.")
 
 
 def test_putmany_says_which_line_is_wrong(pq, run, tmp_path):
