@@ -132,15 +132,16 @@ class Service:
 
     def _reach_of_add_join(self, text: str) -> Iterator[KeyRange]:
         """What the joins read and write: whoever installs them makes the one of the other."""
-        for join in parse(text):
-            yield prefix(join.output.literal_head)
-            for source in join.sources:
-                yield prefix(source.pattern.literal_head)
+        yield from _reach_of_joins(text)
+        names = {join.name for join in parse(text)}
+        for installed in self._cache.joins():
+            if installed["name"] in names:  # the error would tell of a join that has this name
+                yield from _reach_of_joins(installed["text"])
 
     def _reach_of_drop_join(self, name: str) -> Iterable[KeyRange]:
         for join in self._cache.joins():
             if join["name"] == name:
-                return self._reach_of_add_join(join["text"])
+                return _reach_of_joins(join["text"])
         return [EVERYTHING]  # that there is none would tell of those of others
 
     # Methods with limits of their own.
@@ -252,6 +253,13 @@ def _refusal(name: str, principal: Principal) -> Method:
         )
 
     return refuse
+
+
+def _reach_of_joins(text: str) -> Iterator[KeyRange]:
+    for join in parse(text):
+        yield prefix(join.output.literal_head)
+        for source in join.sources:
+            yield prefix(source.pattern.literal_head)
 
 
 def _reach_of_everything(*_: Any) -> list[KeyRange]:
