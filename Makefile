@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+DEMO_ARGS ?=
 
 venv := .venv
 python := $(venv)/bin/python
@@ -15,8 +16,8 @@ install := $(python) -m pip install --quiet --disable-pip-version-check
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(venv)/run ## a narrated session of Twip, a small Twitter, in the terminal
-	@$(python) -m apps.twip $(ARGS)
+demo: $(venv)/run ## a server, Twip and Newp with a sample world, in the browser
+	@$(python) -m pequod demo $(DEMO_ARGS)
 
 test: $(venv)/dev ## format, lint, types and all tests
 	$(python) -m ruff format --check .
@@ -49,7 +50,7 @@ $(venv)/run: pyproject.toml
 	        "the package python3-venv." >&2; exit 1; }
 	@echo "Setting up $(venv) ..."
 	@"$(PYTHON)" -m venv --clear $(venv)
-	@$(install) --editable .
+	@$(install) --editable '.[apps]'
 	@touch $@
 
 $(venv)/dev: $(venv)/run

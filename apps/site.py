@@ -152,7 +152,8 @@ class Site:
             response = await handler(request)
         except web.HTTPException as error:
             if error.status < 400:
-                response = error
+                location = {"Location": error.headers["Location"]}
+                response = web.Response(status=error.status, headers=location)
             else:
                 response = self._mistake(request, Mistake(_plain(error), error.status))
         except Mistake as mistake:
@@ -168,9 +169,7 @@ class Site:
         return response
 
     def _mistake(self, request: web.Request, mistake: Mistake) -> web.Response:
-        return self.page(
-            request, "mistake.html", mistake.status, said=mistake.said, status=mistake.status
-        )
+        return self.page(request, "mistake.html", mistake.status, said=mistake.said)
 
     def remember(self, response: web.StreamResponse, visit: Visit) -> None:
         text = f"{visit.session}.{visit.user or ''}"

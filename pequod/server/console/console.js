@@ -283,7 +283,8 @@ async function explain(first, last) {
   byId("explain-range").textContent = `[${first}, ${last})`;
   try {
     const found = await read(`/v1/explain?${new URLSearchParams({ first, last })}`);
-    const drawn = found.joins.map(picture);
+    const isMissing = ({ first, last }) => found.missing.some(([from, to]) => from < last && first < to);
+    const drawn = found.joins.map((join) => picture(join, isMissing));
     if (!drawn.length) drawn.push(element("p", { textContent: `${number(found.stored_rows)} rows of base data; no join writes here.` }));
     const missing = found.missing.map(([from, to]) =>
       element("p", { className: "note", textContent: `missing here: [${from}, ${to})` }));
@@ -296,17 +297,17 @@ async function explain(first, last) {
 
 const WIDE = 900, BAR = 16, LINE = 40, MARGIN = 8;
 
-function picture(join) {
+function picture(join, isMissing) {
   const ranges = join.ranges.length ? join.ranges : [{ state: join.maintenance, sources: join.sources ?? [] }];
   const box = element("div", {},
     element("p", {}, element("b", { textContent: join.name }), " ", element("code", { textContent: join.join })),
     element("p", { className: "note", textContent: `${join.maintenance}, computed ${number(join.computes)} times, updated ${number(join.updater_runs)} times` }));
-  for (const range of ranges.slice(0, 20)) box.append(drawing(range));
+  for (const range of ranges.slice(0, 20)) box.append(drawing(range, isMissing));
   if (ranges.length > 20) box.append(element("p", { className: "note", textContent: `and ${number(ranges.length - 20)} more ranges` }));
   return box;
 }
 
-function drawing(range) {
+function drawing(range, isMissing) {
   const sources = range.sources ?? [];
   const height = 2 * MARGIN + LINE + Math.max(0, sources.length) * LINE;
   const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${height}`, role: "img" });
@@ -318,7 +319,7 @@ function drawing(range) {
   sources.forEach((source, place) => {
     const top = MARGIN + (place + 1) * LINE;
     svg.append(shape("path", { d: `M 20 ${MARGIN + BAR} V ${top + BAR / 2} H 60` }));
-    svg.append(shape("rect", { x: 60, y: top, width: WIDE - 60, height: BAR, rx: 3, class: source.missing ? "missing" : "source" }));
+    svg.append(shape("rect", { x: 60, y: top, width: WIDE - 60, height: BAR, rx: 3, class: isMissing(source) ? "missing" : "source" }));
     svg.append(shape("text", { x: 60, y: top + BAR + 13 }, `${source.source}  [${source.first}, ${source.last})`));
   });
   svg.append(shape("rect", { x: 0, y: MARGIN, width: WIDE, height: BAR, rx: 3, class: kind }));

