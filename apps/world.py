@@ -35,7 +35,7 @@ class World:
     def celebrities(self) -> list[str]:
         """Those with most followers, most first."""
         followers = Counter(poster for _, poster in self.follows)
-        return [user for user, _ in followers.most_common(CELEBRITIES)]
+        return sorted(followers, key=lambda user: (-followers[user], user))[:CELEBRITIES]
 
 
 def sample_world(now: int, users: int = USERS, seed: int = SEED) -> World:

@@ -193,11 +193,11 @@ def _batches(rows: Iterable[Pair]) -> Iterator[list[Pair]]:
     batch: list[Pair] = []
     size = 0
     for row in rows:
-        if len(batch) == BATCH_ROWS or (batch and size + len(row[1]) > BATCH_SIZE):
-            yield batch
-            batch, size = [], 0
         batch.append(row)
         size += len(row[1])
+        if len(batch) == BATCH_ROWS or size > BATCH_SIZE:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from selenium.webdriver.common.by import By
 
 from pequod import Client
-from tests.apps.browser import browser
+from tests.apps.browser import browser, log_in
 from tests.apps.live import small_world
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -15,9 +15,7 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 def main() -> None:
     with small_world() as world, browser() as page, Client(world.pequod.url) as pq:
         page.set_window_size(820, 900)
-        page.get(f"http://{world.twip}/login")
-        page.find_element(By.ID, "name").send_keys("ann")
-        page.find_element(By.CSS_SELECTOR, ".login form button").click()
+        log_in(page, world.twip, "ann")
         page.find_element(By.CSS_SELECTOR, ".costs summary").click()
         page.save_screenshot(str(IMAGES / "twip.png"))
         comments = [key.split("|")[1:3] for key, _ in pq.scan("comment|", "comment}")]

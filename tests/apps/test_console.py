@@ -2,11 +2,10 @@
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 from apps.twip import JOINS
 from pequod import Client
-from tests.apps.browser import browser, needs_browser
+from tests.apps.browser import browser, needs_browser, until
 from tests.live import LiveServer
 
 TOKEN = "a token of enough characters"
@@ -20,10 +19,6 @@ def live():
         yield one
 
 
-def until(page, condition) -> None:
-    WebDriverWait(page, 10, 0.05).until(lambda _: condition())
-
-
 @needs_browser
 def test_the_console(live):
     with browser() as page, Client(live.url) as pq:
@@ -31,7 +26,7 @@ def test_the_console(live):
         rows = page.find_element(By.ID, "rows")
         until(page, lambda: "<b>Hi</b>" in rows.text)  # as text, not as HTML
         assert "timeline" in page.find_element(By.ID, "joins").text
-        assert "ct" in page.find_element(By.ID, "tables").text or True
+        assert page.find_elements(By.CSS_SELECTOR, "#tables meter")
         page.find_element(By.ID, "watch").click()
         until(page, lambda: "watching" in page.find_element(By.ID, "browser-note").text)
         pq.put("p|bob|0000000120", "moves by itself")
