@@ -48,8 +48,6 @@ class Server:
         self._tls = _tls(self._config)
         for path in self._config.joins:
             _install(self.cache, path)
-        if self._config.max_frame < self._config.max_value:
-            log.info("max_frame is below max_value: no request can hold such a value")
         self._collector = Collector()
         self.service = Service(self.cache, self._config, self._collector.stats)
         self._port: Port | None = None
