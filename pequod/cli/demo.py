@@ -45,6 +45,7 @@ def add_command(subparsers: Any) -> None:
 
 def demo(options: argparse.Namespace) -> int:
     """Start everything, and end it again."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as by Ctrl-C
     if importlib.util.find_spec("apps") is None:
         raise BadRequest("the apps are part of the repository; run this in a checkout: make demo")
     with contextlib.ExitStack() as stack:

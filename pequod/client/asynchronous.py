@@ -307,7 +307,8 @@ class _Connection(asyncio.Protocol):
         if not self._out and not self._paused:
             self._loop.call_soon(self._flush)
         self._out.append(message)
-        self._largest = max(self._largest, len(message))
+        if len(message) > self._largest:
+            self._largest = len(message)
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
         return future

@@ -63,8 +63,10 @@ def failure_of(reply: Any) -> PequodError:
 
 def check_sizes(method: str, args: tuple[Any, ...]) -> None:
     """Raise for a key over the limit: a server closes the connection, and other calls with it."""
+    if method not in _KEYED:
+        return
     keys = [pair[0] for pair in args[0] if pair] if method == "put_many" else args[:1]
-    for key in keys if method in _KEYED else ():
+    for key in keys:
         if isinstance(key, str) and len(key) > MAX_KEY:
             raise OversizedKey(f"a key has at most {MAX_KEY} characters, not {len(key)}")
 

@@ -61,8 +61,6 @@ class Service:
         self._more_stats = more_stats
         self._config = config
         self._max_rows = config.max_rows
-        self._scan = cache.scan
-        self._few_rows = min(_FEW_ROWS, config.max_rows)
         self._started = time.monotonic()
         self._callers: dict[Principal, Caller] = {}
         self.calls: Counter[str] = Counter()
@@ -70,7 +68,7 @@ class Service:
         self.connections = 0
         self._methods: dict[str, Method] = {
             "get": cache.get,
-            "scan": self.scan,
+            "scan": self._bounded_scan(),
             "count": cache.count,
             "explain": cache.explain,
             "joins": cache.joins,
@@ -146,15 +144,23 @@ class Service:
 
     # Methods with limits of their own.
 
-    def scan(
-        self, first: str, last: str, limit: int | None = None, reverse: bool = False
-    ) -> list[Pair]:
-        if limit is None or (limit.__class__ is int and limit > self._max_rows):
-            limit = self._max_rows + 1
-        rows = self._scan(first, last, limit, reverse)
-        if len(rows) > self._few_rows:
-            self._check_size(rows)
-        return rows
+    def _bounded_scan(self) -> Method:
+        """`scan` with the limits of an answer; a closure, for it is called most of all."""
+        scan_cache, check_size = self._cache.scan, self._check_size
+        max_rows, few_rows = self._max_rows, min(_FEW_ROWS, self._max_rows)
+        most = max_rows + 1
+
+        def scan(
+            first: str, last: str, limit: int | None = None, reverse: bool = False
+        ) -> list[Pair]:
+            if limit is None or (limit.__class__ is int and limit > max_rows):
+                limit = most
+            rows = scan_cache(first, last, limit, reverse)
+            if len(rows) > few_rows:
+                check_size(rows)
+            return rows
+
+        return scan
 
     def _check_size(self, rows: list[Pair]) -> None:
         if len(rows) > self._max_rows:
