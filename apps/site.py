@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,11 +18,12 @@ from urllib.parse import quote
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pequod import AsyncClient, PequodError, Unavailable
+from pequod import AsyncClient, PequodError, Unavailable, prefix
 
 log = logging.getLogger("apps")
 
 MAX_BODY = 16 * 1024
+NAMES_SHOWN = 60  # on the login page
 NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 SHARED = Path(__file__).parent / "pages"
 
@@ -114,7 +114,14 @@ class Site:
         self._templates.filters["ago"] = ago
         self.app = web.Application(middlewares=[self._visit], client_max_size=MAX_BODY)
         self.app.router.add_static("/static", SHARED / "static")
-        self.app.router.add_get("/healthz", self._health)
+        self.app.add_routes(
+            [
+                web.get("/healthz", self._health),
+                web.get("/login", self._login_page),
+                web.post("/login", self._login),
+                web.post("/logout", self._logout),
+            ]
+        )
         self.app.on_cleanup.append(self._close)
 
     def signed(self, text: str) -> str:
@@ -188,6 +195,21 @@ class Site:
         session, _, user = text.partition(".")
         return session, user or None
 
+    async def _login_page(self, request: web.Request) -> web.StreamResponse:
+        rows = await request[VISIT].scan(*prefix("u|"), limit=NAMES_SHOWN)
+        return self.page(request, "login.html", names=[key.split("|")[1] for key, _ in rows])
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        name = valid_name((await self.form(request)).get("name", ""))
+        await self.cache.put(f"u|{name}", name)
+        request[VISIT].user = name
+        raise web.HTTPSeeOther("/")
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        await self.form(request)
+        request[VISIT].user = None
+        raise web.HTTPSeeOther("/")
+
     async def _health(self, request: web.Request) -> web.Response:
         await self.cache.count("", "\0")
         return web.json_response({"status": "ok"})
@@ -216,10 +238,6 @@ def ago(stamp: str | int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit} ago"
     return "just now"
-
-
-def full_time(stamp: str | int) -> str:
-    return datetime.fromtimestamp(int(stamp), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def valid_name(text: str) -> str:

@@ -13,6 +13,7 @@ import select
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import cycle, islice
 from statistics import median
 from time import perf_counter
@@ -72,11 +73,7 @@ def measure_rpc(load: Load) -> Findings:
 
 
 def has_redis_py() -> bool:
-    try:
-        import redis  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("redis") is not None
 
 
 # The world: every user follows 40 posters, each of whom has posted once.

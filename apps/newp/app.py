@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from apps.newp import JOINS, SEPARATE_JOINS
-from apps.site import VISIT, Mistake, Site, Visit, valid_name, valid_text
+from apps.site import VISIT, Mistake, Site, Visit, valid_text
 from apps.world import World
 from pequod import AsyncClient, prefix
 
@@ -65,12 +65,9 @@ class Newp(Site):
         self.app.add_routes(
             [
                 web.get("/", self.front),
-                web.get("/login", self.login_page),
                 web.get("/submit", self.submit_page),
                 web.get("/article/{author}/{id}", self.article),
                 web.get("/user/{name}", self.user),
-                web.post("/login", self.login),
-                web.post("/logout", self.logout),
                 web.post("/submit", self.submit),
                 web.post("/vote", self.vote),
                 web.post("/comment", self.comment),
@@ -132,21 +129,6 @@ class Newp(Site):
         return self.page(request, "user.html", name=name, articles=articles, karma=karma)
 
     # Writing.
-
-    async def login_page(self, request: web.Request) -> web.StreamResponse:
-        rows = await request[VISIT].scan(*prefix("u|"), limit=60)
-        return self.page(request, "login.html", names=[key.split("|")[1] for key, _ in rows])
-
-    async def login(self, request: web.Request) -> web.StreamResponse:
-        name = valid_name((await self.form(request)).get("name", ""))
-        await self.cache.put(f"u|{name}", name)
-        request[VISIT].user = name
-        raise web.HTTPSeeOther("/")
-
-    async def logout(self, request: web.Request) -> web.StreamResponse:
-        await self.form(request)
-        request[VISIT].user = None
-        raise web.HTTPSeeOther("/")
 
     async def submit_page(self, request: web.Request) -> web.StreamResponse:
         request[VISIT].needs_user()

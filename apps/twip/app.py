@@ -6,7 +6,7 @@ open timelines move by themselves: the browser listens to `/events`, which watch
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,12 +53,9 @@ class Twip(Site):
         self.app.add_routes(
             [
                 web.get("/", self.home),
-                web.get("/login", self.login_page),
                 web.get("/events", self.events),
                 web.get("/celebrities", self.celebrities),
                 web.get("/user/{name}", self.profile),
-                web.post("/login", self.login),
-                web.post("/logout", self.logout),
                 web.post("/post", self.post),
                 web.post("/follow", self.follow),
                 web.post("/unfollow", self.unfollow),
@@ -131,21 +128,6 @@ class Twip(Site):
 
     # Writing.
 
-    async def login_page(self, request: web.Request) -> web.StreamResponse:
-        rows = await request[VISIT].scan(*prefix("u|"), limit=60)
-        return self.page(request, "login.html", names=[key.split("|")[1] for key, _ in rows])
-
-    async def login(self, request: web.Request) -> web.StreamResponse:
-        name = valid_name((await self.form(request)).get("name", ""))
-        await self.cache.put(f"u|{name}", name)
-        request[VISIT].user = name
-        raise web.HTTPSeeOther("/")
-
-    async def logout(self, request: web.Request) -> web.StreamResponse:
-        await self.form(request)
-        request[VISIT].user = None
-        raise web.HTTPSeeOther("/login")
-
     async def post(self, request: web.Request) -> web.StreamResponse:
         user = request[VISIT].needs_user()
         text = valid_text((await self.form(request)).get("text", ""), MAX_POST, "A post")
@@ -189,7 +171,7 @@ async def fill(cache: AsyncClient, world: World) -> None:
     await cache.put_many(list(_rows(world)))
 
 
-def _rows(world: World) -> AsyncIterator[tuple[str, str]] | Any:
+def _rows(world: World) -> Iterator[tuple[str, str]]:
     celebrities = set(world.celebrities)
     for user in world.users:
         yield f"u|{user}", user

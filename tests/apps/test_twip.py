@@ -153,7 +153,7 @@ def test_an_open_timeline_moves_by_itself(world):
         page.get(f"http://{world.twip}/")
         before = page.find_elements(By.CSS_SELECTOR, ".post")
         assert before
-        time.sleep(0.3)  # the page begins to listen
+        until(page, lambda: len(world.pequod.server._port.feeds))  # the page listens
         bob.post("/post", text="Seen without reloading")
         begun = time.monotonic()
         until(page, lambda: "Seen without reloading" in page.find_element(By.ID, "posts").text)
