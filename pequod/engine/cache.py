@@ -5,6 +5,7 @@ there by the last slow scan, and slices. Everything else takes the slow path, wh
 first and leaves a hint. Not thread-safe: one thread, or one event loop, owns a cache.
 """
 
+import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
@@ -89,9 +90,11 @@ class Cache:
                 if hint is not None and hint.first <= first and last <= hint.last:
                     self._tick = hint.used = self._tick + 1
                     hint.tally.hits += 1
-                    if limit is None and not reverse:
-                        return subtable.rows.pairs(first, last)
-                    return subtable.rows.page(first, last, checked_limit(limit), reverse)
+                    if limit is None:
+                        limit = sys.maxsize
+                    elif limit.__class__ is not int or limit < 0:
+                        limit = checked_limit(limit)
+                    return subtable.rows.page(first, last, limit, reverse)
         keys = checked_range(first, last)
         most = checked_limit(limit)
         self._begin()

@@ -78,7 +78,9 @@ class Rows:
         """At most `limit` rows from either end of a range."""
         keys = self.keys
         low = bisect_left(keys, first)
-        high = bisect_left(keys, last, low)
+        high = len(keys)
+        if high and keys[-1] >= last:  # most reads want the newest rows, which come at the end
+            high = bisect_left(keys, last, low)
         if high - low > limit:
             low, high = (high - limit, high) if reverse else (low, low + limit)
         pairs = list(zip(keys[low:high], self.values[low:high]))

@@ -1,8 +1,9 @@
 """A connection that speaks msgpack: requests in, replies out, in order of arrival.
 
-All requests of one read are served in one loop and answered with one write. The loop stops after
-a slice of time or of answers, so that one client cannot starve the others, and stands still
-while the client does not read.
+All requests of one read are served in one loop and answered with one write, or with some if they
+are many, so that the two ends work at the same time. The loop stops after a slice of time or of
+answers, so that one client cannot starve the others, and stands still while the client does not
+read.
 """
 
 import logging
@@ -20,6 +21,7 @@ from pequod.wire import BROKEN, PUSH_ID, error_map, request_unpacker
 log = logging.getLogger("pequod.server")
 
 SLICE_BYTES = 256 * 1024
+ANSWERS_AT_ONCE = 32  # in one write; the client reads them while we are at the next
 STRANGERS_FRAME = 4096  # bytes of a request before a token is shown
 RENEWAL = 1 << 20  # bytes, after which an unpacker makes room: it keeps that of its largest request
 
@@ -125,6 +127,9 @@ class BinaryConnection(Session):
                     methods = self._methods  # `auth` comes this way
                 replies.append(reply)
                 size += len(reply)
+                if len(replies) == ANSWERS_AT_ONCE:
+                    self._transport.write(b"".join(replies))
+                    replies.clear()
                 if size > SLICE_BYTES or monotonic() > end:
                     more = True
                     break
