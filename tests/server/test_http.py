@@ -421,6 +421,6 @@ def test_errors_are_counted(run):
             await web.rpc([["get", 5], ["get", "k"]])
             await web.get("/nowhere")
             assert server.service.errors == {"bad_key": 2, "no_such_route": 1}
-            assert server.service.calls == {"get": 1}
+            assert server.service.stats()["server"]["calls"] == {"get": 1}
 
     run(work())
