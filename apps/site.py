@@ -2,18 +2,22 @@
 
 An app is aiohttp on `AsyncClient` and nothing else. Its pages take input from strangers: all text
 is escaped by the templates, forms carry a token that only our own pages know, and bodies are short.
+A cache that comes back empty is prepared again: the app watches a row that says it was.
 """
 
+import asyncio
+import contextlib
 import hmac
 import logging
 import re
 import secrets
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -23,6 +27,8 @@ from pequod import AsyncClient, PequodError, Unavailable, prefix
 log = logging.getLogger("apps")
 
 MAX_BODY = 16 * 1024
+MAX_STAMPS = 10_000
+TIMEOUT_SECONDS = 2.0  # for the cache; a visitor would rather be told than wait
 NAMES_SHOWN = 60  # on the login page
 NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 SHARED = Path(__file__).parent / "pages"
@@ -36,6 +42,7 @@ HEADERS = {
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Prepare = Callable[[AsyncClient], Awaitable[None]]
 
 
 class Mistake(Exception):
@@ -99,11 +106,20 @@ VISIT: web.RequestKey[Visit] = web.RequestKey("visit", Visit)
 class Site:
     """A web application over a Pequod server."""
 
-    def __init__(self, name: str, pages: Path, pequod: str, secret: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        pages: Path,
+        pequod: str,
+        secret: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.name = name
-        self.cache = AsyncClient(pequod, timeout=5.0)
-        self.console = re.sub(r"^pequod(s?)://", r"http\1://", pequod).rstrip("/")
+        self.cache = AsyncClient(pequod, timeout=TIMEOUT_SECONDS, tls=tls)
+        self.console = console_of(pequod)
         self._secret = (secret or secrets.token_hex()).encode()
+        self._stamps: dict[str, int] = {}  # the last that each kind of row was given
+        self._preparing: asyncio.Task[None] | None = None
         self._templates = Environment(
             loader=FileSystemLoader([pages, SHARED]),
             autoescape=True,
@@ -112,6 +128,7 @@ class Site:
             lstrip_blocks=True,
         )
         self._templates.filters["ago"] = ago
+        self._templates.filters["counted"] = counted
         self.app = web.Application(middlewares=[self._visit], client_max_size=MAX_BODY)
         self.app.router.add_static("/static", SHARED / "static")
         self.app.add_routes(
@@ -123,6 +140,38 @@ class Site:
             ]
         )
         self.app.on_cleanup.append(self._close)
+
+    # The cache.
+
+    async def prepare(self, prepare: Prepare) -> None:
+        """Prepare the cache now, and whenever it comes back empty."""
+        await prepare(self.cache)
+        self._preparing = asyncio.create_task(self._keep_prepared(prepare))
+
+    async def _keep_prepared(self, prepare: Prepare) -> None:
+        while True:
+            try:
+                async for event in self.cache.watch(*prefix(f"{self.name}|")):
+                    if not event.rows and event.kind in ("init", "remove"):
+                        await prepare(self.cache)
+            except PequodError as error:
+                log.warning("%s: the cache is down: %s", self.name, error)
+                await asyncio.sleep(0.5)
+
+    async def free_stamp(self, table: str, rest: str = "") -> str:
+        """The time now for a new key, or the next second that is free: a row of a second is one.
+
+        Requests at the same time get different ones; this process is the only one that writes.
+        """
+        kind = f"{table}{rest}"
+        while True:
+            stamp = max(int(time.time()), self._stamps.get(kind, 0) + 1)
+            self._stamps.pop(kind, None)  # the oldest come first
+            self._stamps[kind] = stamp
+            while len(self._stamps) > MAX_STAMPS:
+                del self._stamps[next(iter(self._stamps))]
+            if await self.cache.get(f"{table}{stamp:010}{rest}") is None:
+                return f"{stamp:010}"
 
     def signed(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(), "sha256").hexdigest()
@@ -167,10 +216,16 @@ class Site:
             response = self._mistake(request, mistake)
         except Unavailable as error:
             log.warning("%s: the cache is down: %s", self.name, error)
-            response = self.page(request, "down.html", 503)
+            sent = await request.post() if request.method == "POST" else {}
+            response = self.page(request, "down.html", 503, sent=sent)
             response.headers["Retry-After"] = "2"
         except PequodError as error:
             response = self._mistake(request, Mistake(str(error)))
+        except ConnectionError:
+            raise  # the visitor has left
+        except Exception:
+            log.exception("%s: %s %r failed", self.name, request.method, request.path)
+            response = self._mistake(request, Mistake("Something is wrong here. Sorry.", 500))
         if (is_new or visit.user != user) and not response.prepared:
             self.remember(response, visit)
         return response
@@ -197,7 +252,8 @@ class Site:
 
     async def _login_page(self, request: web.Request) -> web.StreamResponse:
         rows = await request[VISIT].scan(*prefix("u|"), limit=NAMES_SHOWN)
-        return self.page(request, "login.html", names=[key.split("|")[1] for key, _ in rows])
+        names = [key.split("|")[1] for key, _ in rows]
+        return self.page(request, "login.html", names=names, are_all=len(names) < NAMES_SHOWN)
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
         name = valid_name((await self.form(request)).get("name", ""))
@@ -211,11 +267,37 @@ class Site:
         raise web.HTTPSeeOther("/")
 
     async def _health(self, request: web.Request) -> web.Response:
-        await self.cache.count("", "\0")
+        try:
+            await self.cache.count("", "\0")
+        except PequodError as error:
+            return web.json_response({"status": "the cache is down", "why": str(error)}, status=503)
         return web.json_response({"status": "ok"})
 
     async def _close(self, app: web.Application) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._preparing
         await self.cache.close()
+
+
+def console_of(pequod: str) -> str:
+    """The address of a server's console, without the token that may be in its own.
+
+    >>> console_of("pequod://:secret@127.0.0.1:7709/")
+    'http://127.0.0.1:7709'
+    """
+    scheme, place = urlsplit(pequod)[:2]
+    return f"{scheme.replace('pequod', 'http', 1)}://{place.rpartition('@')[2]}"
+
+
+def counted(number: int | str, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted("2", "row")
+    ('1 row', '2 rows')
+    """
+    return f"{number} {noun}" if int(number) == 1 else f"{number} {noun}s"
 
 
 def _plain(error: web.HTTPException) -> str:
@@ -248,10 +330,18 @@ def valid_name(text: str) -> str:
     return name
 
 
+def known_name(text: str) -> str:
+    """A name in an address, which may be that of somebody, or a `Mistake`."""
+    if not NAME.fullmatch(text):
+        raise Mistake(f"There is no user {text[:30]}.", 404)
+    return text
+
+
 def valid_text(text: str, longest: int, what: str) -> str:
-    """A text of some length, or a `Mistake`."""
-    text = " ".join(text.split())
-    if not text:
+    """A text of some length, or a `Mistake`; lines stay lines."""
+    lines = (" ".join(line.split()) for line in text.strip().splitlines())
+    text = "\n".join(lines)
+    if not any(sign.isprintable() and not sign.isspace() for sign in text):
         raise Mistake(f"{what} without words says too little.")
     if len(text) > longest:
         raise Mistake(f"{what} has at most {longest} characters; this has {len(text)}.")

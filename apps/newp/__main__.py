@@ -15,7 +15,7 @@ def main() -> int:
         "--separate", action="store_true", help="read pages piece by piece, for comparison"
     )
     given = parser.parse_args()
-    site = Newp(given.pequod, separate=given.separate)
+    site = Newp(given.pequod, separate=given.separate, tls=run.tls_of(given.ca))
     installing = partial(install, separate=given.separate)
     return run.run(site, given.host, given.port, installing, fill if given.sample else None)
 

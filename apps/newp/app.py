@@ -1,7 +1,8 @@
 """Newp's pages: an article with its votes, its comments and their authors' karma by one scan."""
 
-import time
-from collections.abc import Iterator
+import re
+import ssl
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from apps.newp import JOINS, SEPARATE_JOINS
-from apps.site import VISIT, Mistake, Site, Visit, valid_text
+from apps.site import NAME, VISIT, Mistake, Site, Visit, known_name, valid_text
 from apps.world import World
 from pequod import AsyncClient, prefix
 
 MAX_TITLE = 120
 MAX_TEXT = 2000
 SHOWN = 30
+NUMBER = re.compile(r"[0-9]{10}")
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -49,7 +51,10 @@ class Article:
 
     @property
     def is_link(self) -> bool:
-        return urlsplit(self.body).scheme in ("http", "https")
+        try:
+            return urlsplit(self.body).scheme in ("http", "https")
+        except ValueError:  # of a host that is none
+            return False
 
     @property
     def path(self) -> str:
@@ -59,8 +64,14 @@ class Article:
 class Newp(Site):
     """The web application; `separate` reads a page piece by piece, for comparison."""
 
-    def __init__(self, pequod: str, secret: str | None = None, separate: bool = False) -> None:
-        super().__init__("newp", PAGES, pequod, secret)
+    def __init__(
+        self,
+        pequod: str,
+        secret: str | None = None,
+        separate: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__("newp", PAGES, pequod, secret, tls)
         self._read = self._separately if separate else self._at_once
         self.app.add_routes(
             [
@@ -81,8 +92,7 @@ class Newp(Site):
         return self.page(request, "front.html", articles=front_articles(rows)[:SHOWN])
 
     async def article(self, request: web.Request) -> web.StreamResponse:
-        visit, path = request[VISIT], request.match_info
-        found = await self._read(visit, Article(path["author"], path["id"]))
+        found = await self._read(request[VISIT], named_article(request.match_info))
         if not found.title:
             raise Mistake("There is no such article.", 404)
         return self.page(request, "article.html", article=found, longest=MAX_TEXT)
@@ -117,7 +127,7 @@ class Newp(Site):
         return article
 
     async def user(self, request: web.Request) -> web.StreamResponse:
-        visit, name = request[VISIT], request.match_info["name"]
+        visit, name = request[VISIT], known_name(request.match_info["name"])
         if await visit.get(f"u|{name}") is None:
             raise Mistake(f"There is no user {name[:30]}.", 404)
         rows = await visit.scan(*prefix(f"article|{name}|"), limit=SHOWN, reverse=True)
@@ -136,14 +146,12 @@ class Newp(Site):
 
     async def submit(self, request: web.Request) -> web.StreamResponse:
         user, form = request[VISIT].needs_user(), await self.form(request)
-        title = valid_text(form.get("title", ""), MAX_TITLE, "A title")
+        title = valid_text(" ".join(form.get("title", "").split()), MAX_TITLE, "A title")
         body = form.get("body", "").strip()
         value = f"{title}\n{valid_text(body, MAX_TEXT, 'A text')}" if body else title
-        stamp = int(time.time())
-        while await self.cache.get(f"article|{user}|{stamp:010}") is not None:
-            stamp += 1
-        await self.cache.put(f"article|{user}|{stamp:010}", value)
-        raise web.HTTPSeeOther(f"/article/{user}/{stamp:010}")
+        stamp = await self.free_stamp(f"article|{user}|")
+        await self.cache.put(f"article|{user}|{stamp}", value)
+        raise web.HTTPSeeOther(f"/article/{user}/{stamp}")
 
     async def vote(self, request: web.Request) -> web.StreamResponse:
         user, form = request[VISIT].needs_user(), await self.form(request)
@@ -156,14 +164,23 @@ class Newp(Site):
         text = valid_text(form.get("text", ""), MAX_TEXT, "A comment")
         article = await self._existing(form)
         start = f"comment|{article.author}|{article.id}|"
-        await self.cache.put(f"{start}{int(time.time()):010}|{user}", text)
+        stamp = await self.free_stamp(start, f"|{user}")
+        await self.cache.put(f"{start}{stamp}|{user}", text)
         raise web.HTTPSeeOther(article.path)
 
-    async def _existing(self, form: Any) -> Article:
-        article = Article(form.get("author", ""), form.get("id", ""))
+    async def _existing(self, form: Mapping[str, str]) -> Article:
+        article = named_article(form)
         if await self.cache.get(f"article|{article.author}|{article.id}") is None:
             raise Mistake("There is no such article.", 404)
         return article
+
+
+def named_article(names: Mapping[str, str]) -> Article:
+    """The article that an address or a form names, which may exist, or a `Mistake`."""
+    author, number = names.get("author", ""), names.get("id", "")
+    if not NAME.fullmatch(author) or not NUMBER.fullmatch(number):
+        raise Mistake("There is no such article.", 404)
+    return Article(author, number)
 
 
 def front_articles(rows: list[tuple[str, Any]]) -> list[Article]:

@@ -4,15 +4,16 @@ The app writes follows and posts, and reads finished timelines with one scan. Wh
 open timelines move by themselves: the browser listens to `/events`, which watches the range.
 """
 
+import contextlib
 import json
-import time
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from apps.site import HEADERS, VISIT, Mistake, Site, valid_name, valid_text
+from apps.site import HEADERS, VISIT, Mistake, Site, known_name, valid_name, valid_text
 from apps.twip import JOINS
 from apps.world import World
 from pequod import AsyncClient, prefix
@@ -48,8 +49,10 @@ def own_post(row: tuple[str, Any]) -> Post:
 class Twip(Site):
     """The web application."""
 
-    def __init__(self, pequod: str, secret: str | None = None) -> None:
-        super().__init__("twip", PAGES, pequod, secret)
+    def __init__(
+        self, pequod: str, secret: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__("twip", PAGES, pequod, secret, tls)
         self.app.add_routes(
             [
                 web.get("/", self.home),
@@ -74,7 +77,7 @@ class Twip(Site):
         return self.page(request, "timeline.html", posts=posts, counts=counts, longest=MAX_POST)
 
     async def profile(self, request: web.Request) -> web.StreamResponse:
-        visit, name = request[VISIT], request.match_info["name"]
+        visit, name = request[VISIT], known_name(request.match_info["name"])
         if await visit.get(f"u|{name}") is None:
             raise Mistake(f"There is no user {name[:30]}.", 404)
         table = "cp" if await visit.get(f"c|{name}") else "p"
@@ -112,9 +115,10 @@ class Twip(Site):
         user = request[VISIT].needs_user()
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
-        async for event in self.cache.watch(*prefix(f"t|{user}|")):
-            kind, data = self._piece(event)
-            await response.write(f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode())
+        async with contextlib.aclosing(self.cache.watch(*prefix(f"t|{user}|"))) as events:
+            async for event in events:
+                kind, data = self._piece(event)
+                await response.write(f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode())
         return response
 
     def _piece(self, event: Any) -> tuple[str, Any]:
@@ -132,15 +136,9 @@ class Twip(Site):
         user = request[VISIT].needs_user()
         text = valid_text((await self.form(request)).get("text", ""), MAX_POST, "A post")
         table = "cp" if await self.cache.get(f"c|{user}") else "p"
-        await self.cache.put(await self._free_key(f"{table}|{user}|"), text)
+        stamp = await self.free_stamp(f"{table}|{user}|")
+        await self.cache.put(f"{table}|{user}|{stamp}", text)
         raise web.HTTPSeeOther("/")
-
-    async def _free_key(self, start: str) -> str:
-        """A key for now; a second post within a second is a second later."""
-        stamp = int(time.time())
-        while await self.cache.get(f"{start}{stamp:010}") is not None:
-            stamp += 1
-        return f"{start}{stamp:010}"
 
     async def follow(self, request: web.Request) -> web.StreamResponse:
         user, name = request[VISIT].needs_user(), await self._somebody(request)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pequod.cli.output import (
+    counted,
+    range_text,
     row_line,
     row_of,
     size_text,
@@ -21,6 +23,7 @@ from pequod.client.calls import PAGE_ROWS
 from pequod.errors import BadRequest, PequodError
 from pequod.keys import Pair, prefix
 
+TIMEOUT_SECONDS = 10.0
 BATCH_ROWS, BATCH_SIZE = 1000, 1 << 20  # that `putmany` sends at a time
 
 Run = Callable[[argparse.Namespace], int]
@@ -83,20 +86,29 @@ def _rows_number(text: str) -> int:
     return number
 
 
-def connection_options() -> argparse.ArgumentParser:
-    """How to reach a server, and how to answer."""
-    options = argparse.ArgumentParser(add_help=False)
+def connection_options(*, with_defaults: bool = False) -> argparse.ArgumentParser:
+    """How to reach a server, and how to answer; said before a command or after it.
+
+    The defaults stand before: an option left out after a command does not undo one before it.
+    """
+    none = None if with_defaults else argparse.SUPPRESS
+    options = argparse.ArgumentParser(add_help=False, argument_default=none)
     group = options.add_argument_group("server")
     group.add_argument("--url", help="pequod://host:port (default: PEQUOD_URL, or this machine)")
     group.add_argument("--ca", metavar="FILE", help="certificate (PEM) to trust with pequods://")
     group.add_argument(
         "--timeout",
         type=float,
-        default=10.0,
+        default=TIMEOUT_SECONDS if with_defaults else argparse.SUPPRESS,
         metavar="SECONDS",
-        help="how long to wait for an answer (default: %(default)s)",
+        help=f"how long to wait for an answer (default: {TIMEOUT_SECONDS:g})",
     )
-    options.add_argument("--json", action="store_true", help="answer in JSON")
+    options.add_argument(
+        "--json",
+        action="store_true",
+        default=False if with_defaults else argparse.SUPPRESS,
+        help="answer in JSON, errors too",
+    )
     return options
 
 
@@ -310,28 +322,34 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def _show_explained(found: dict[str, Any]) -> None:
-    print(f"[{found['first']}, {found['last']}): {found['stored_rows']:,} rows stored")
+    print(f"{_range_of(found)}: {counted(found['stored_rows'], 'row')} stored")
     for first, last in found["missing"]:
-        print(f"  missing [{first}, {last})")
+        print(f"  missing {range_text(first, last)}")
     for join in found["joins"]:
         print(f"\n{join['name']}: {join['join']}")
         print(
-            f"  {join['maintenance']}, computed {join['computes']:,} times, "
-            f"updated {join['updater_runs']:,} times"
+            f"  {join['maintenance']}, computed {counted(join['computes'], 'time')}, "
+            f"updated {counted(join['updater_runs'], 'time')}"
         )
         for one in join["ranges"]:
-            rows = f", {one['rows']:,} rows" if "rows" in one else ""
-            waiting = (
-                f", {one['waiting_changes']:,} changes wait" if one.get("waiting_changes") else ""
-            )
-            print(f"  [{one['first']}, {one['last']}) {one['state']}{rows}{waiting}")
-            for source in one.get("sources", ()):
-                print(f"    {source['source']}  [{source['first']}, {source['last']})")
+            rows = f", {counted(one['rows'], 'row')}" if "rows" in one else ""
+            waits = one.get("waiting_changes")
+            waiting = f", waiting: {counted(waits, 'change')}" if waits else ""
+            print(f"  {_range_of(one)} {one['state']}{rows}{waiting}")
+            _show_sources(one)
             hidden = one.get("source_ranges", 0) - len(one.get("sources", ()))
             if hidden > 0:
                 print(f"    and {hidden:,} more")
-        for source in join.get("sources", ()):
-            print(f"    {source['source']}  [{source['first']}, {source['last']})")
+        _show_sources(join)
+
+
+def _show_sources(one: dict[str, Any]) -> None:
+    for source in one.get("sources", ()):
+        print(f"    {source['source']}  {_range_of(source)}")
+
+
+def _range_of(one: dict[str, Any]) -> str:
+    return range_text(one["first"], one["last"])
 
 
 def stats(options: argparse.Namespace) -> int:
@@ -344,10 +362,11 @@ def _show_stats(found: dict[str, Any]) -> None:
     limit = found["memory_limit"]
     of_limit = f" of {size_text(limit)}" if limit is not None else ""
     server = found["server"]
-    print(f"{found['keys']:,} keys, {size_text(found['bytes'])}{of_limit}")
+    print(f"{counted(found['keys'], 'key')}, {size_text(found['bytes'])}{of_limit}")
     print(
-        f"{server['connections']:,} connections, {sum(server['calls'].values()):,} calls, "
-        f"{sum(server['errors'].values()):,} errors, up {server['uptime_seconds']:,.0f} s"
+        f"{counted(server['connections'], 'connection')}, "
+        f"{counted(sum(server['calls'].values()), 'call')}, "
+        f"{counted(sum(server['errors'].values()), 'error')}, up {server['uptime_seconds']:,.0f} s"
     )
     for kind, things in (("table", found["tables"]), ("join", found["joins"])):
         if things:

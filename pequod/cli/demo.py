@@ -45,9 +45,12 @@ def add_command(subparsers: Any) -> None:
 
 def demo(options: argparse.Namespace) -> int:
     """Start everything, and end it again."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as by Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have made us deaf to Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     if importlib.util.find_spec("apps") is None:
         raise BadRequest("the apps are part of the repository; run this in a checkout: make demo")
+    if importlib.util.find_spec("jinja2") is None:
+        raise BadRequest("the apps need jinja2: pip install 'pequod[apps]', or make demo")
     with contextlib.ExitStack() as stack:
         addresses = _start(stack)
         for name, address in addresses.items():
@@ -70,20 +73,21 @@ def _start(stack: contextlib.ExitStack) -> dict[str, str]:
     port = _free_port(DEFAULT_PORT)
     addresses = {"pequod": f"127.0.0.1:{port}"}
     serving = ["-m", "pequod", "serve", "--port", str(port), "--log-level", "warning"]
-    stack.enter_context(_process(*serving))
-    _wait(addresses["pequod"])
+    server = stack.enter_context(_process(*serving))
+    _wait(addresses["pequod"], server)
+    apps = {}
     for name, usual in APPS.items():
         addresses[name] = f"127.0.0.1:{_free_port(usual)}"
         where = ["--port", addresses[name].rpartition(":")[2], "--sample"]
         app = _process("-m", f"apps.{name}", "--pequod", f"pequod://127.0.0.1:{port}", *where)
-        stack.enter_context(app)
-    for name in APPS:
-        _wait(addresses[name])
+        apps[name] = stack.enter_context(app)
+    for name, process in apps.items():
+        _wait(addresses[name], process)
     return addresses
 
 
 @contextlib.contextmanager
-def _process(*arguments: str) -> Iterator[None]:
+def _process(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A process of ours for as long as the block lasts; Ctrl-C reaches us, and we end it."""
     process = subprocess.Popen(
         [sys.executable, *arguments],
@@ -92,7 +96,7 @@ def _process(*arguments: str) -> Iterator[None]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
     )
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         try:
@@ -113,9 +117,9 @@ def _free_port(usual: int) -> int:
     raise Unavailable("this machine has no free port")
 
 
-def _wait(address: str) -> None:
+def _wait(address: str, process: "subprocess.Popen[bytes]") -> None:
     end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
+    while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(OSError):
             if _get(address, "/healthz")[0] == 200:
                 return

@@ -9,7 +9,9 @@ from importlib.metadata import version
 import shtab
 
 from pequod.cli import commands, demo, serve, top, watch
-from pequod.errors import AccessDenied, PequodError, ProtocolError, Unavailable
+from pequod.cli.output import write_json
+from pequod.errors import AccessDenied, BadRequest, PequodError, ProtocolError, Unavailable
+from pequod.wire import error_map
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -35,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except PequodError as error:
-        print(f"pequod: {error}", file=sys.stderr)
+        _complain(error, options.json)
         return exit_code(error)
     except (UnicodeError, OverflowError) as error:
-        print(f"pequod: {error}", file=sys.stderr)
+        _complain(BadRequest(str(error)), options.json)
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -46,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return code
+
+
+def _complain(error: PequodError, as_json: bool) -> None:
+    if as_json:
+        write_json({"error": error_map(error)}, sys.stderr)
+    else:
+        print(f"pequod: {error}", file=sys.stderr)
 
 
 def exit_code(error: PequodError) -> int:
@@ -60,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
         description="Pequod: an ordered key-value cache whose views keep themselves fresh.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[commands.connection_options(with_defaults=True)],
     )
     whole.add_argument("--version", action="version", version=f"pequod {version('pequod')}")
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)

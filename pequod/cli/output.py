@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from pequod.errors import BadValue
 from pequod.keys import Pair, Value
@@ -16,8 +16,8 @@ _ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _BYTES_MARK = "\\b"
 
 
-def write_json(result: Any) -> None:
-    print(json.dumps(result, default=_base64, ensure_ascii=False), flush=True)
+def write_json(result: Any, file: TextIO | None = None) -> None:
+    print(json.dumps(result, default=_base64, ensure_ascii=False), file=file, flush=True)
 
 
 def _base64(value: object) -> dict[str, str]:
@@ -59,7 +59,17 @@ def row_of(line: str) -> Pair:
     return _plain(key), _plain(text)
 
 
+def range_text(first: str, last: str) -> str:
+    r"""A range on one line.
+
+    >>> range_text("t|ann", "t|ann\0")
+    '[t|ann, t|ann\\x00)'
+    """
+    return f"[{_escaped(first)}, {_escaped(last)})"
+
+
 def _escaped(text: str) -> str:
+    """A text without signs that a terminal would obey."""
     return _CONTROLS.sub(lambda found: _ESCAPES.get(found[0]) or f"\\x{ord(found[0]):02x}", text)
 
 
@@ -105,6 +115,15 @@ def shown(cell: object) -> str:
     if isinstance(cell, int) and not isinstance(cell, bool):
         return f"{cell:,}"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def size_text(size: float) -> str:

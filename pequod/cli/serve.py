@@ -58,7 +58,10 @@ def add_commands(subparsers: Any) -> None:
         "--check", action="store_true", help="check all settings and files, and exit"
     )
     serving.add_argument(
-        "--json", action="store_true", help="with --check: print the settings as JSON"
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="with --check: print the settings as JSON",
     )
     for one in fields(ServerConfig):
         _add_flag(serving, one.name, one.default, one.metadata)
@@ -74,7 +77,9 @@ def add_commands(subparsers: Any) -> None:
     token.add_argument("--name", default="client", help="default: %(default)s")
     token.add_argument("--role", choices=ROLES, default="write", help="default: %(default)s")
     token.add_argument("--prefix", action="append", help="confine it to such keys; may be repeated")
-    token.add_argument("--json", action="store_true", help="answer in JSON")
+    token.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="answer in JSON"
+    )
     token.set_defaults(run=make_token)
 
 

@@ -1,6 +1,7 @@
 """What both clients say of calls: how results are read, which may be repeated, how pages go on."""
 
 import random
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -91,10 +92,10 @@ def checked_timeout(timeout: object) -> float:
 
 
 def unreachable(address: Address, error: OSError) -> Unavailable:
-    return Unavailable(
-        f"cannot reach {address}: {error.strerror or error}; "
-        "is the server running? start one with `pequod serve`"
-    )
+    cure = "is the server running? start one with `pequod serve`"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        cure = "trust its certificate with --ca FILE, or Client(url, tls=ssl.SSLContext)"
+    return Unavailable(f"cannot reach {address}: {error.strerror or error}; {cure}")
 
 
 def check_reply(message: Any) -> None:

@@ -62,6 +62,8 @@ class HttpConnection(Session):
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        if not self._stalled:  # over TLS, uvloop may say so without having said the other
+            return
         super().resume_writing()
         if self._arriving:
             self._expect_request()

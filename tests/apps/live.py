@@ -1,9 +1,9 @@
 """Both apps over a small world, each on a free port, in a thread with a server of its own."""
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -13,9 +13,9 @@ from aiohttp import web
 from apps.newp.app import Newp
 from apps.newp.app import fill as fill_newp
 from apps.newp.app import install as install_newp
+from apps.run import preparation
 from apps.site import Site
 from apps.twip.app import Twip, fill, install
-from apps.world import sample_world
 from tests.live import LiveServer, LoopThread
 
 USERS = 40
@@ -26,7 +26,9 @@ def running(site: Site, loop: LoopThread) -> Iterator[str]:
     """The address of an app while the block lasts."""
 
     async def start() -> tuple[web.AppRunner, int]:
-        runner = web.AppRunner(site.app, access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(
+            site.app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
         await runner.setup()
         place = web.TCPSite(runner, "127.0.0.1", 0)
         await place.start()
@@ -52,11 +54,9 @@ def small_world(separate: bool = False) -> Iterator[World]:
     loop = LoopThread()
     with LiveServer() as pequod:
         twip, newp = Twip(pequod.url), Newp(pequod.url, separate=separate)
-        people = sample_world(int(time.time()), users=USERS)
-        loop.run(install(twip.cache))
-        loop.run(fill(twip.cache, people))
-        loop.run(install_newp(newp.cache, separate))
-        loop.run(fill_newp(newp.cache, people))
+        loop.run(twip.prepare(preparation("twip", install, fill, USERS)))
+        installing = partial(install_newp, separate=separate)
+        loop.run(newp.prepare(preparation("newp", installing, fill_newp, USERS)))
         with running(twip, loop) as twip_at, running(newp, loop) as newp_at:
             yield World(pequod, twip_at, newp_at)
     loop.close()
@@ -89,9 +89,13 @@ class Visitor:
         self.get("/login")
         return self.post("/login", name=name)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Cookie": "; ".join(f"{k}={v}" for k, v in self._cookies.items())}
+
     def _ask(self, verb: str, path: str, body: str | None) -> Page:
         connection = HTTPConnection(self._address, timeout=10)
-        headers = {"Cookie": "; ".join(f"{k}={v}" for k, v in self._cookies.items())}
+        headers = self.headers
         if body is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         try:

@@ -23,6 +23,7 @@ def live():
 def test_the_console(live):
     with browser() as page, Client(live.url) as pq:
         page.get(f"{live.http}/?prefix=t|ann|")
+        assert not page.find_element(By.ID, "access").is_displayed()
         rows = page.find_element(By.ID, "rows")
         until(page, lambda: "<b>Hi</b>" in rows.text)  # as text, not as HTML
         assert "timeline" in page.find_element(By.ID, "joins").text
@@ -63,4 +64,19 @@ def test_a_token_is_asked_for():
         until(page, lambda: page.find_element(By.ID, "access").is_displayed())
         page.find_element(By.ID, "token").send_keys(TOKEN)
         page.find_element(By.CSS_SELECTOR, "#access button").click()
-        until(page, lambda: "connections" in page.find_element(By.ID, "summary").text)
+        until(page, lambda: "connection" in page.find_element(By.ID, "summary").text)
+        assert not page.find_element(By.ID, "access").is_displayed()
+
+
+@needs_browser
+def test_a_link_to_explain_leads_there(live):
+    with browser() as page:
+        page.get(f"{live.http}/?explain=t|ann|")
+        part = page.find_element(By.ID, "explain-part")
+
+        def is_in_view() -> bool:
+            top = page.execute_script("return arguments[0].getBoundingClientRect().top", part)
+            height = page.execute_script("return innerHeight")
+            return part.is_displayed() and 0 <= top < height
+
+        until(page, is_in_view)

@@ -6,6 +6,7 @@ import socket
 import sys
 
 import pytest
+import trustme
 
 from pequod import Client
 from pequod.cli import main
@@ -267,6 +268,32 @@ def test_mistakes(pq, run):
     assert run()[0] == REFUSED
     assert "no address" in run("get", "k|1", "--url", "http://x")[2]
     assert "--ca" in run("get", "k|1", "--url", "pequods://x", "--ca", "/none")[2]
+
+
+def test_mistakes_in_json(twip, run):
+    code, output, errors = run("put", "t|ann|0000000100|bob", "x", "--json")
+    assert (code, output) == (REFUSED, "")
+    assert json.loads(errors)["error"]["code"] == "computed_key"
+    code, _, errors = run("scan", "a\udcff", "b", "--json")
+    assert code == REFUSED
+    assert json.loads(errors)["error"]["message"]
+
+
+def test_options_may_stand_before_the_command(live, pq, run, monkeypatch):
+    monkeypatch.delenv("PEQUOD_URL")
+    pq.put("k|1", "one")
+    assert run("--url", live.url, "--json", "get", "k|1") == (DONE, '"one"\n', "")
+    assert run("get", "k|1", "--url", live.url) == (DONE, "one\n", "")
+
+
+def test_a_certificate_that_nobody_trusts(run, tmp_path):
+    authority, chain = trustme.CA(), tmp_path / "chain.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(chain)
+    with LiveServer(tls_cert=str(chain)) as live:
+        code, _, errors = run("get", "k|1", "--url", live.url)
+    assert code == UNREACHABLE
+    assert "--ca" in errors
+    assert "pequod serve" not in errors
 
 
 def test_no_server(run):

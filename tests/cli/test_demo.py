@@ -1,5 +1,6 @@
 """`pequod demo`: everything at once, as processes."""
 
+import importlib.util
 import re
 import signal
 import socket
@@ -41,6 +42,21 @@ def test_it_ends_cleanly(tmp_path):
     for port in ports:
         with socket.socket() as one:
             assert one.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_an_app_that_dies_ends_the_wait(monkeypatch, capsys):
+    monkeypatch.setattr("pequod.cli.demo.APPS", {"no_such_app": 8009})
+    assert main(["demo"]) == 3
+    assert "nothing answers" in capsys.readouterr().err
+
+
+def test_without_jinja_it_says_how_to_get_it(monkeypatch, capsys):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "jinja2" else found(name)
+    )
+    assert main(["demo"]) == 2
+    assert "pequod[apps]" in capsys.readouterr().err
 
 
 def test_without_the_apps_it_says_where_they_are(monkeypatch, capsys):

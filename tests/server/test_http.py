@@ -424,3 +424,16 @@ def test_errors_are_counted(run):
             assert server.service.stats()["server"]["calls"] == {"get": 1}
 
     run(work())
+
+
+def test_a_transport_may_say_twice_that_it_goes_on(run):
+    """uvloop does so over TLS."""
+
+    async def work():
+        async with serving() as server, await Web.open(server) as web:
+            assert (await web.get("/healthz")).status == 200
+            [session] = server._port.open
+            session.resume_writing()
+            assert (await web.get("/healthz")).status == 200
+
+    run(work())

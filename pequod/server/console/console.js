@@ -56,6 +56,11 @@ function shape(name, attributes, text) {
   return made;
 }
 
+// Keys may end in a NUL, which has no shape of its own.
+const visible = (key) => key.replaceAll("\0", "\\0");
+
+const counted = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+
 const number = (value) => Math.round(value).toLocaleString("en");
 
 function bytes(size) {
@@ -92,11 +97,11 @@ function show(stats, joins) {
   const rate = (now, then) => (seconds > 0 ? number((now - then) / seconds) : "");
   const limit = stats.memory_limit === null ? "" : ` of ${bytes(stats.memory_limit)}`;
   byId("summary").textContent =
-    `${number(stats.keys)} keys, ${bytes(stats.bytes)}${limit}; ${number(server.connections)} ` +
-    `connections, ${before ? rate(calls(stats), calls(before)) : 0} calls/s, up ${number(server.uptime_seconds)} s`;
-  const counted = ["hits", "computes", "updater_runs", "invalidations", "evictions"];
+    `${counted(stats.keys, "key")}, ${bytes(stats.bytes)}${limit}; ${counted(server.connections, "connection")}, ` +
+    `${before ? rate(calls(stats), calls(before)) : 0} calls/s, up ${number(server.uptime_seconds)} s`;
+  const tallies = ["hits", "computes", "updater_runs", "invalidations", "evictions"];
   const rates = (kind, name, one) =>
-    counted.map((field) => rate(one[field], before?.[kind]?.[name]?.[field] ?? 0));
+    tallies.map((field) => rate(one[field], before?.[kind]?.[name]?.[field] ?? 0));
   const head = ["keys", "memory", "", "hits/s", "computes/s", "updates/s", "invalid/s", "evicted/s"];
   const memory = (one) =>
     element("meter", { min: 0, max: Math.max(1, stats.bytes), value: one.bytes, title: bytes(one.bytes) });
@@ -121,7 +126,7 @@ const link = (text, go) => {
 function fillTable(id, head, rows) {
   const cell = (content) => element("td", { className: content?.className === "text" ? "text" : "" }, content);
   byId(id).replaceChildren(
-    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { textContent: name })))),
+    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { textContent: name, className: name === "text" ? "text" : "" })))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
 }
 
@@ -155,7 +160,7 @@ const note = (text) => { byId("browser-note").textContent = text; };
 
 function rowOf([key, value], isNew = false) {
   const row = element("tr", { className: isNew ? "new" : "" },
-    element("td", { className: "key", textContent: key }),
+    element("td", { className: "key", textContent: visible(key) }),
     element("td", { className: "value", textContent: shown(value) }));
   row.dataset.key = key;
   return row;
@@ -169,6 +174,7 @@ const options = () => ({
 
 function browse(prefix) {
   byId("prefix").value = prefix;
+  byId("browser-part").scrollIntoView({ behavior: "smooth", block: "start" });
   byId("browser").requestSubmit();
 }
 
@@ -195,7 +201,7 @@ async function page(first, last) {
   try {
     const begun = performance.now();
     const rows = await read(`/v1/scan?${query}`);
-    note(`${number(rows.length)} rows in ${(performance.now() - begun).toFixed(1)} ms, there and back`);
+    note(`${counted(rows.length, "row")} in ${(performance.now() - begun).toFixed(1)} ms, there and back`);
     byId("rows").tBodies[0].append(...rows.map((row) => rowOf(row)));
     byId("more").hidden = rows.length < limit;
     const edge = rows.at(-1)?.[0];
@@ -267,7 +273,7 @@ function apply(kind, data) {
       byId("rows").tBodies[0].insertBefore(rowOf(data, true), next?.isConnected ? next : null);
     }
   }
-  note(`watching: ${number(byId("rows").rows.length)} rows`);
+  note(`watching: ${counted(byId("rows").rows.length, "row")}`);
 }
 
 // Explain as a picture: the output above, its sources below, and what leads to what.
@@ -280,14 +286,14 @@ byId("explain").addEventListener("click", () => {
 async function explain(first, last) {
   const part = byId("explain-part");
   part.hidden = false;
-  byId("explain-range").textContent = `[${first}, ${last})`;
+  byId("explain-range").textContent = span({ first, last });
   try {
     const found = await read(`/v1/explain?${new URLSearchParams({ first, last })}`);
     const isMissing = ({ first, last }) => found.missing.some(([from, to]) => from < last && first < to);
     const drawn = found.joins.map((join) => picture(join, isMissing));
-    if (!drawn.length) drawn.push(element("p", { textContent: `${number(found.stored_rows)} rows of base data; no join writes here.` }));
+    if (!drawn.length) drawn.push(element("p", { textContent: `${counted(found.stored_rows, "row")} of base data; no join writes here.` }));
     const missing = found.missing.map(([from, to]) =>
-      element("p", { className: "note", textContent: `missing here: [${from}, ${to})` }));
+      element("p", { className: "note", textContent: `missing here: ${span({ first: from, last: to })}` }));
     byId("picture").replaceChildren(...missing, ...drawn);
     part.scrollIntoView({ behavior: "smooth", block: "start" });
   } catch (error) {
@@ -295,13 +301,14 @@ async function explain(first, last) {
   }
 }
 
-const WIDE = 900, BAR = 16, LINE = 40, MARGIN = 8;
+const LEAST_WIDE = 720, BAR = 16, LINE = 40, MARGIN = 8;
+const span = ({ first, last }) => `[${visible(first)}, ${visible(last)})`;
 
 function picture(join, isMissing) {
   const ranges = join.ranges.length ? join.ranges : [{ state: join.maintenance, sources: join.sources ?? [] }];
   const box = element("div", {},
     element("p", {}, element("b", { textContent: join.name }), " ", element("code", { textContent: join.join })),
-    element("p", { className: "note", textContent: `${join.maintenance}, computed ${number(join.computes)} times, updated ${number(join.updater_runs)} times` }));
+    element("p", { className: "note", textContent: `${join.maintenance}, computed ${counted(join.computes, "time")}, updated ${counted(join.updater_runs, "time")}` }));
   for (const range of ranges.slice(0, 20)) box.append(drawing(range, isMissing));
   if (ranges.length > 20) box.append(element("p", { className: "note", textContent: `and ${number(ranges.length - 20)} more ranges` }));
   return box;
@@ -309,20 +316,23 @@ function picture(join, isMissing) {
 
 function drawing(range, isMissing) {
   const sources = range.sources ?? [];
-  const height = 2 * MARGIN + LINE + Math.max(0, sources.length) * LINE;
-  const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${height}`, role: "img" });
-  const kind = { fresh: "fresh", stale: "stale" }[range.state] ?? "gap";
-  const rows = range.rows === undefined ? "" : `, ${number(range.rows)} rows`;
-  const waiting = range.waiting_changes ? `, ${number(range.waiting_changes)} changes wait` : "";
-  const label = range.first === undefined ? "" : `[${range.first}, ${range.last}) `;
+  const hidden = Math.max(0, (range.source_ranges ?? 0) - sources.length);
+  const height = 2 * MARGIN + LINE * (1 + sources.length) + (hidden ? BAR : 0);
+  const wide = Math.max(LEAST_WIDE, byId("picture").clientWidth);
+  const svg = shape("svg", { width: wide, height, role: "img" });
+  const kind = { fresh: "fresh", stale: "stale", pull: "pull" }[range.state] ?? "gap";
+  const rows = range.rows === undefined ? "" : `, ${counted(range.rows, "row")}`;
+  const waiting = range.waiting_changes ? `, waiting: ${counted(range.waiting_changes, "change")}` : "";
+  const label = range.first === undefined ? "" : `${span(range)} `;
   svg.append(shape("title", {}, `${label}${range.state}`));
   sources.forEach((source, place) => {
     const top = MARGIN + (place + 1) * LINE;
     svg.append(shape("path", { d: `M 20 ${MARGIN + BAR} V ${top + BAR / 2} H 60` }));
-    svg.append(shape("rect", { x: 60, y: top, width: WIDE - 60, height: BAR, rx: 3, class: isMissing(source) ? "missing" : "source" }));
-    svg.append(shape("text", { x: 60, y: top + BAR + 13 }, `${source.source}  [${source.first}, ${source.last})`));
+    svg.append(shape("rect", { x: 60, y: top, width: wide - 60, height: BAR, rx: 3, class: isMissing(source) ? "missing" : "source" }));
+    svg.append(shape("text", { x: 60, y: top + BAR + 13 }, `${source.source}  ${span(source)}`));
   });
-  svg.append(shape("rect", { x: 0, y: MARGIN, width: WIDE, height: BAR, rx: 3, class: kind }));
+  if (hidden) svg.append(shape("text", { x: 60, y: height - MARGIN }, `and ${number(hidden)} more source ranges`));
+  svg.append(shape("rect", { x: 0, y: MARGIN, width: wide, height: BAR, rx: 3, class: kind }));
   svg.append(shape("text", { x: 0, y: MARGIN + BAR + 13 }, `${label}${range.state}${rows}${waiting}`));
   return svg;
 }
@@ -330,7 +340,7 @@ function drawing(range, isMissing) {
 // Start.
 
 const wanted = new URLSearchParams(location.search);
+await refresh(); // the tables have their size before anything is scrolled to
 if (wanted.has("explain")) explain(wanted.get("explain"), wanted.get("last") ?? after(wanted.get("explain")));
 if (wanted.has("prefix")) browse(wanted.get("prefix"));
-refresh();
 setInterval(() => { if (!document.hidden) refresh(); }, STATS_MILLISECONDS);
