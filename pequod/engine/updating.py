@@ -141,7 +141,7 @@ class Updating:
         if not status.fresh:
             return
         status.fresh = False
-        status.disturb()
+        status.suspend()
         for dependent in status.view.table.updaters.statuses(status.keys, status.view):
             if dependent.waits_on is None:
                 dependent.waits_on = {}
