@@ -1,0 +1,162 @@
+"""memcached: a string for each timeline, to which clients append.
+
+    f10000001    the followers of user 1, 8 digits each
+    p10000001    the posts of user 1, a line each: time, poster, text
+    t10000001    the timeline of user 1, in lines of the same form
+
+No Python client of memcached that is maintained can pipeline appends, so this speaks the meta
+protocol itself: `ms` with mode append creates what is not there, and the quiet flag saves the
+answers of a fan-out but for the last.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loadgen.servers import ServerProcess, start_memcached
+from loadgen.systems.base import Missing, System
+from loadgen.systems.conversation import Row, SocketConversation
+from loadgen.systems.redis_system import FIRST_USER, NAME_BYTES, user_id
+
+if TYPE_CHECKING:
+    from loadgen.worlds import TwipWorld
+
+INSTALL = "memcached is not on PATH: apt-get install memcached, or brew install memcached"
+APPEND, QUIETLY = b"MA N0", b"MA N0 q"  # N0: make it if it is not there, to stay for ever
+
+
+class MemcachedConversation(SocketConversation):
+    """The meta protocol, by hand."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._data = b""
+
+    def fetch(self, then: Any, key: bytes) -> None:
+        self.out.append(b"mg %b v\r\n" % key)
+        self.waiting.append(then)
+
+    def append(self, then: Any, key: bytes, data: bytes) -> None:
+        self.out.append(b"ms %b S%d %b\r\n%b\r\n" % (key, len(data), APPEND, data))
+        self.waiting.append(then)
+
+    def parsed(self, data: bytes) -> Iterator[bytes]:
+        """The value of each answer; nothing if there was none."""
+        if self._data:
+            data = self._data + data
+        place = 0
+        while (end := data.find(b"\r\n", place)) >= 0:
+            kind = data[place : place + 2]
+            if kind == b"VA":
+                # Clients append in the order of arrival, so a value is taken apart by whoever reads it.
+                size = int(data[place + 3 : end].split(b" ", 1)[0])
+                if len(data) < end + 4 + size:
+                    break
+                place = end + 4 + size
+                yield data[end + 2 : end + 2 + size]
+            elif kind in (b"HD", b"EN"):
+                place = end + 2
+                yield b""
+            else:
+                raise SystemExit(f"memcached: {data[place : end + 2]!r}")
+        self._data = data[place:]
+
+    def read(self, number: int, user: int, since: int) -> None:
+        bound = b"%010d" % since
+
+        def filtered(value: bytes) -> None:
+            # Lines come as they were appended: a line may be late, or twice if a follow met a post.
+            lines = [line for line in value.split(b"\n") if line > bound]
+            self.rows += len(lines)
+            self.ended.append(number)
+            if self.answers is not None:
+                self.answers[number] = [_row(line.decode()) for line in sorted(set(lines))]
+
+        self.fetch(filtered, b"t%d" % (user + FIRST_USER))
+
+    def subscribe(self, number: int, user: int, poster: int) -> None:
+        self.append(None, b"f%d" % user_id(poster), b"%d" % user_id(user))
+
+        def backfill(posts: bytes) -> None:
+            if posts:
+                self.append(number, b"t%d" % user_id(user), posts)
+            else:
+                self.ended.append(number)
+
+        self.fetch(backfill, b"p%d" % user_id(poster))
+
+    def post(self, number: int, poster: int, time: int, text: str) -> None:
+        line = f"{time:010}|{user_id(poster)}|{text}\n".encode()
+        self.append(None, b"p%d" % user_id(poster), line)
+
+        def fan_out(names: bytes) -> None:
+            if not names:
+                self.ended.append(number)
+                return
+            users = [names[at : at + NAME_BYTES] for at in range(0, len(names), NAME_BYTES)]
+            last = users.pop()
+            if users:
+                tail = b" S%d %b\r\n%b\r\n" % (len(line), QUIETLY, line)
+                self.out.append(b"ms t" + (tail + b"ms t").join(users) + tail)
+            self.append(number, b"t" + last, line)
+
+        self.fetch(fan_out, b"f%d" % user_id(poster))
+
+    def finish(self, number: int, reply: bytes) -> None:
+        self.ended.append(number)
+
+
+def _row(line: str) -> Row:
+    time, poster, text = line.split("|", 2)
+    return Row(int(time), int(poster) - FIRST_USER, text)
+
+
+@dataclass(frozen=True)
+class Memcached(System):
+    """memcached with one thread, for it has one core."""
+
+    name: str = "memcached"
+
+    def start(self) -> ServerProcess:
+        server = start_memcached()
+        if server is None:
+            raise Missing(INSTALL)
+        return server
+
+    def fill(self, server: ServerProcess, world: "TwipWorld") -> None:
+        talk = self.converse(server.port)
+        asked = 0
+        posted: dict[int, list[str]] = {}
+        for poster, time, text in world.posts():
+            posted.setdefault(poster, []).append(f"{time:010}|{user_id(poster)}|{text}\n")
+        for poster, followers in world.followers():
+            names = b"".join([b"%d" % user_id(user) for user in followers])
+            for key, data in ((b"f", names), (b"p", "".join(posted.get(poster, [])).encode())):
+                if data:
+                    talk.append(asked, key + b"%d" % user_id(poster), data)
+                    asked += 1
+            talk.settle(asked - 500)
+        for user, rows in world.timelines():
+            lines = [f"{time:010}|{user_id(poster)}|{text}\n" for time, poster, text in rows]
+            if lines:
+                talk.append(asked, b"t%d" % user_id(user), "".join(lines).encode())
+                asked += 1
+                talk.settle(asked - 500)
+        talk.settle(asked)
+        talk.close()
+
+    def converse(self, port: int) -> MemcachedConversation:
+        return MemcachedConversation(port)
+
+    def version(self) -> str:
+        return subprocess.run(["memcached", "-V"], capture_output=True, text=True).stdout.strip()
+
+    @property
+    def tuning(self) -> str:
+        return (
+            "One thread (`-t 1`), 8 GB so that nothing is evicted, items of up to 16 MB. A check is one "
+            "`mg` of the whole timeline, which the client filters. A post is an append and an `mg` of "
+            "the followers, then an append to each timeline, quiet but for the last, in one write. "
+            "A follow is an append, an `mg` of the posts, and an append of all of them."
+        )
