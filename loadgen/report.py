@@ -1,8 +1,9 @@
 """What every benchmark here hands in: results, ratios with their limits, and the machine.
 
-The file is `{"benchmark": ..., "machine": {...}, "results": [...], "ratios": {...}}`. Results
-are the single measurements, one flat object each; ratios are the few numbers that are compared
-from run to run and from machine to machine.
+The file is `{"benchmark": ..., "machine": {...}, "command": ..., "facts": {...}, "results": [...],
+"ratios": {...}, "limits": {...}, "spreads": {...}}`. Results are the single measurements, one flat
+object each; ratios are the few numbers that are compared from run to run and from machine to
+machine, limits what they should be, spreads the least and the most of the turns of one run.
 """
 
 import json
@@ -27,6 +28,7 @@ class Ratio:
     limit: float
     basis: str
     at_least: bool = False
+    spread: tuple[float, float] | None = None  # the least and the most of the turns
 
     @property
     def verdict(self) -> str:
@@ -41,10 +43,12 @@ class Findings:
 
     results: list[Result] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)  # sizes, versions, how things are set up
 
     def add(self, other: "Findings") -> None:
         self.results += other.results
         self.ratios += other.ratios
+        self.facts |= other.facts
 
 
 def machine_facts() -> dict[str, object]:
@@ -75,8 +79,18 @@ def write_json(benchmark: str, findings: Findings, target: str) -> None:
     report = {
         "benchmark": benchmark,
         "machine": machine_facts(),
+        "command": "python -m loadgen " + " ".join(sys.argv[1:]),
+        "facts": findings.facts,
         "results": findings.results,
         "ratios": {ratio.name: round(ratio.value, 4) for ratio in findings.ratios},
+        "limits": {
+            ratio.name: [">=" if ratio.at_least else "<=", ratio.limit] for ratio in findings.ratios
+        },
+        "spreads": {
+            ratio.name: [round(value, 4) for value in ratio.spread]
+            for ratio in findings.ratios
+            if ratio.spread is not None
+        },
     }
     text = json.dumps(report, indent=2) + "\n"
     if target == STDOUT:

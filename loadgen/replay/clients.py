@@ -4,34 +4,98 @@ An order names a function of `Worker`. All clients of a system get the same orde
 while another system has its turn they wait for the next one, and take no time.
 """
 
+import asyncio
 import gc
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from statistics import median
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
+from loadgen.replay.callers import Callers
 from loadgen.replay.loop import Stint, closed_loop, open_loop
 from loadgen.servers import CLIENT_CORE, pin
 from loadgen.systems.base import System
 from loadgen.systems.conversation import Row
-from loadgen.worlds import TwipWorld
+from loadgen.worlds import Operation, TwipWorld
 from pequod.pipeline.trace import CHECK, LOGIN
 
-WINDOW = 256  # outstanding operations of one client
+WINDOW = 128  # outstanding operations of one client
 READING_WINDOW = 64
+
+
+LIBRARIES, SOCKETS = "libraries", "sockets"
+
+
+class Driver(Protocol):
+    """Replays operations in one of two ways."""
+
+    answers: dict[int, Any] | None
+
+    def closed_loop(self, operations: Sequence[Operation], window: int) -> Stint: ...
+
+    def open_loop(self, operations: Sequence[Operation], rate: float) -> Stint: ...
+
+
+class SocketDriver:
+    """One thin loop for all systems, by sockets: the servers are what is measured."""
+
+    def __init__(self, system: System, port: int) -> None:
+        self._talk = system.converse(port)
+        self.closed_loop = partial(closed_loop, self._talk)
+        self.open_loop = partial(open_loop, self._talk)
+
+    @property
+    def answers(self) -> dict[int, Any] | None:
+        return self._talk.answers
+
+    @answers.setter
+    def answers(self, answers: dict[int, Any] | None) -> None:
+        self._talk.answers = answers
+
+
+class LibraryDriver:
+    """An asyncio application in Python, by the system's client library: what such a one gets."""
+
+    def __init__(self, system: System, port: int) -> None:
+        import uvloop
+
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        application = system.application(port)
+        self._runner.run(application.open())
+        self._callers = Callers(application)
+
+    def closed_loop(self, operations: Sequence[Operation], window: int) -> Stint:
+        return self._runner.run(self._callers.closed_loop(operations, window))
+
+    def open_loop(self, operations: Sequence[Operation], rate: float) -> Stint:
+        return self._runner.run(self._callers.open_loop(operations, rate))
+
+    @property
+    def answers(self) -> dict[int, Any] | None:
+        return self._callers.answers
+
+    @answers.setter
+    def answers(self, answers: dict[int, Any] | None) -> None:
+        self._callers.answers = answers
+
+
+DRIVERS = {LIBRARIES: LibraryDriver, SOCKETS: SocketDriver}
 
 
 class Worker:
     """One client process."""
 
-    def __init__(self, system: System, port: int, world: TwipWorld, client: int) -> None:
+    def __init__(
+        self, system: System, port: int, world: TwipWorld, client: int, driver: str
+    ) -> None:
         pin(os.getpid(), CLIENT_CORE)
-        self._talk = system.converse(port)
+        self._driver: Driver = DRIVERS[driver](system, port)
         self._operations = world.operations(client)
         self._users = range(client, world.users, world.clients)
         gc.collect()
@@ -43,20 +107,22 @@ class Worker:
         users: Sequence[int] = self._users
         if not everybody:
             users = sorted({user for kind, user, _, _ in self._operations if kind in (LOGIN, CHECK)})
-        return closed_loop(self._talk, [(LOGIN, user, 0, 0) for user in users], READING_WINDOW)
+        return self._driver.closed_loop([(LOGIN, user, 0, 0) for user in users], READING_WINDOW)
 
     def replay(self, part: int, parts: int, window: int, rate: float | None) -> Stint:
         """Replay one of so many equal parts of the trace."""
         size = len(self._operations)
         some = self._operations[size * part // parts : size * (part + 1) // parts]
-        return open_loop(self._talk, some, rate) if rate else closed_loop(self._talk, some, window)
+        if rate:
+            return self._driver.open_loop(some, rate)
+        return self._driver.closed_loop(some, window)
 
     def digests(self, sample: list[int]) -> dict[int, str]:
         """A digest of the timeline of each of these users that is one of this client's."""
         users = [user for user in sample if user in self._users]
-        self._talk.answers = answers = {}
-        closed_loop(self._talk, [(LOGIN, user, 0, 0) for user in users], READING_WINDOW)
-        self._talk.answers = None
+        self._driver.answers = answers = {}
+        self._driver.closed_loop([(LOGIN, user, 0, 0) for user in users], READING_WINDOW)
+        self._driver.answers = None
         return {user: digest(answers.get(at, [])) for at, user in enumerate(users)}
 
 
@@ -68,8 +134,10 @@ def digest(rows: Sequence[Row | tuple[int, int, str]]) -> str:
     return f"{len(rows)}:{state.hexdigest()}"
 
 
-def _serve(orders: Connection, system: System, port: int, world: TwipWorld, client: int) -> None:
-    worker = Worker(system, port, world, client)
+def _serve(
+    orders: Connection, system: System, port: int, world: TwipWorld, client: int, driver: str
+) -> None:
+    worker = Worker(system, port, world, client, driver)
     orders.send("ready")
     while (order := orders.recv()) is not None:
         name, arguments = order
@@ -103,14 +171,14 @@ class Turn:
 class Clients:
     """The client processes of one system."""
 
-    def __init__(self, system: System, port: int, world: TwipWorld) -> None:
+    def __init__(self, system: System, port: int, world: TwipWorld, driver: str) -> None:
         context = get_context("spawn")
         self._processes = []
         self._orders: list[Connection] = []
         for client in range(world.clients):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, system, port, world, client), daemon=True
+                target=_serve, args=(theirs, system, port, world, client, driver), daemon=True
             )
             process.start()
             theirs.close()

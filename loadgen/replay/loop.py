@@ -8,10 +8,9 @@ was ready: a server that stands still delays all that should have begun meanwhil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
+from typing import Any
 
 from loadgen.systems.conversation import TIMEOUT_SECONDS, Conversation
-from loadgen.worlds import Operation
-from pequod.pipeline.trace import POST, SUBSCRIBE
 
 MAX_OPEN = 50_000  # outstanding in an open loop; beyond it the rate is far too high
 
@@ -27,17 +26,7 @@ class Stint:
     latencies: list[float] = field(default_factory=list)  # seconds, in the order of operations
 
 
-def begin(talk: Conversation, number: int, operation: Operation) -> None:
-    kind, user, time, argument = operation
-    if kind == POST:
-        talk.post(number, user, time, argument)
-    elif kind == SUBSCRIBE:
-        talk.subscribe(number, user, argument)
-    else:
-        talk.read(number, user, argument)
-
-
-def closed_loop(talk: Conversation, operations: Sequence[Operation], window: int) -> Stint:
+def closed_loop(talk: Conversation, operations: Sequence[Any], window: int) -> Stint:
     """Replay as fast as it goes, at most `window` operations outstanding.
 
     New ones begin when half of them are answered, so that they leave together.
@@ -49,20 +38,14 @@ def closed_loop(talk: Conversation, operations: Sequence[Operation], window: int
     talk.ended = ended = []
     done = number = 0
     stint = Stint(started=perf_counter())
-    read = talk.read
+    begin = talk.begin
     while done < total:
         if number - done <= window // 2 and number < total:
             now = perf_counter()
             last = min(total, done + window)
             begun[number:last] = [now] * (last - number)
             for number in range(number, last):
-                kind, user, time, argument = operations[number]
-                if kind == POST:
-                    talk.post(number, user, time, argument)
-                elif kind == SUBSCRIBE:
-                    talk.subscribe(number, user, argument)
-                else:
-                    read(number, user, argument)
+                begin(number, operations[number])
             number = last
             talk.flush()
         talk.wait(TIMEOUT_SECONDS)
@@ -79,7 +62,7 @@ def closed_loop(talk: Conversation, operations: Sequence[Operation], window: int
     return stint
 
 
-def open_loop(talk: Conversation, operations: Sequence[Operation], rate: float) -> Stint:
+def open_loop(talk: Conversation, operations: Sequence[Any], rate: float) -> Stint:
     """Replay `rate` operations a second, evenly, whatever the server does."""
     total = len(operations)
     rows, cpu = talk.rows, process_time()
@@ -94,7 +77,7 @@ def open_loop(talk: Conversation, operations: Sequence[Operation], rate: float) 
         if due - done > MAX_OPEN:
             raise SystemExit(f"{MAX_OPEN} operations are outstanding: {rate:,.0f}/s is too much")
         for number in range(number, due):
-            begin(talk, number, operations[number])
+            talk.begin(number, operations[number])
         number = max(number, due)
         talk.flush()
         if number < total:

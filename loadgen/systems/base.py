@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from loadgen.servers import ServerProcess
+from loadgen.systems.application import Application
 from loadgen.systems.conversation import Conversation
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class System(ABC):
     @abstractmethod
     def converse(self, port: int) -> Conversation:
         """A new connection, for the process of a client."""
+
+    @abstractmethod
+    def application(self, port: int) -> Application:
+        """The same by the system's own client library."""
 
     @abstractmethod
     def version(self) -> str:

@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from loadgen.worlds import Operation
+from pequod.pipeline.trace import POST, SUBSCRIBE
+
 TIMEOUT_SECONDS = 60.0
 READ_BYTES = 1 << 18
 
@@ -37,21 +40,11 @@ class Conversation(ABC):
     def __init__(self) -> None:
         self.ended: list[int] = []  # operations answered since somebody last looked
         self.rows = 0  # of timelines, read so far
-        self.answers: dict[int, list[Row]] | None = None  # of readings, if they are kept
-
-    # What a client of Twip does. `number` names the operation.
+        self.answers: dict[int, Any] | None = None  # of readings, if they are kept
 
     @abstractmethod
-    def read(self, number: int, user: int, since: int) -> None:
-        """The timeline of a user from a time on: a login or a check."""
-
-    @abstractmethod
-    def subscribe(self, number: int, user: int, poster: int) -> None: ...
-
-    @abstractmethod
-    def post(self, number: int, poster: int, time: int, text: str) -> None: ...
-
-    # What the loop does.
+    def begin(self, number: int, operation: Any) -> None:
+        """Ask for what an operation needs; `number` is among those that end with it."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -69,6 +62,29 @@ class Conversation(ABC):
         while len(self.ended) < operations:
             self.flush()
             self.wait(TIMEOUT_SECONDS)
+
+
+class Twip(ABC):
+    """What a client of Twip does."""
+
+    def begin(self, number: int, operation: Operation) -> None:
+        kind, user, time, argument = operation
+        if kind == POST:
+            self.post(number, user, time, argument)
+        elif kind == SUBSCRIBE:
+            self.subscribe(number, user, argument)
+        else:
+            self.read(number, user, argument)
+
+    @abstractmethod
+    def read(self, number: int, user: int, since: int) -> None:
+        """The timeline of a user from a time on: a login or a check."""
+
+    @abstractmethod
+    def subscribe(self, number: int, user: int, poster: int) -> None: ...
+
+    @abstractmethod
+    def post(self, number: int, poster: int, time: int, text: str) -> None: ...
 
 
 class SocketConversation(Conversation):

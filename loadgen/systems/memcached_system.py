@@ -4,29 +4,30 @@
     p10000001    the posts of user 1, a line each: time, poster, text
     t10000001    the timeline of user 1, in lines of the same form
 
-No Python client of memcached that is maintained can pipeline appends, so this speaks the meta
-protocol itself: `ms` with mode append creates what is not there, and the quiet flag saves the
-answers of a fan-out but for the last.
+Each user has all three from the start, if empty, for an append wants something to append to. By
+sockets this speaks the meta protocol, whose quiet flag saves the answers of a fan-out but the last.
 """
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loadgen.servers import ServerProcess, start_memcached
+from loadgen.systems.application import Application
 from loadgen.systems.base import Missing, System
-from loadgen.systems.conversation import Row, SocketConversation
+from loadgen.systems.conversation import Row, SocketConversation, Twip
 from loadgen.systems.redis_system import FIRST_USER, NAME_BYTES, user_id
 
 if TYPE_CHECKING:
     from loadgen.worlds import TwipWorld
 
 INSTALL = "memcached is not on PATH: apt-get install memcached, or brew install memcached"
-APPEND, QUIETLY = b"MA N0", b"MA N0 q"  # N0: make it if it is not there, to stay for ever
+SET, APPEND, QUIETLY = b"MS", b"MA", b"MA q"
 
 
-class MemcachedConversation(SocketConversation):
+class MemcachedConversation(Twip, SocketConversation):
     """The meta protocol, by hand."""
 
     def __init__(self, port: int) -> None:
@@ -37,8 +38,8 @@ class MemcachedConversation(SocketConversation):
         self.out.append(b"mg %b v\r\n" % key)
         self.waiting.append(then)
 
-    def append(self, then: Any, key: bytes, data: bytes) -> None:
-        self.out.append(b"ms %b S%d %b\r\n%b\r\n" % (key, len(data), APPEND, data))
+    def append(self, then: Any, key: bytes, data: bytes, mode: bytes = APPEND) -> None:
+        self.out.append(b"ms %b %d %b\r\n%b\r\n" % (key, len(data), mode, data))
         self.waiting.append(then)
 
     def parsed(self, data: bytes) -> Iterator[bytes]:
@@ -97,7 +98,7 @@ class MemcachedConversation(SocketConversation):
             users = [names[at : at + NAME_BYTES] for at in range(0, len(names), NAME_BYTES)]
             last = users.pop()
             if users:
-                tail = b" S%d %b\r\n%b\r\n" % (len(line), QUIETLY, line)
+                tail = b" %d %b\r\n%b\r\n" % (len(line), QUIETLY, line)
                 self.out.append(b"ms t" + (tail + b"ms t").join(users) + tail)
             self.append(number, b"t" + last, line)
 
@@ -110,6 +111,56 @@ class MemcachedConversation(SocketConversation):
 def _row(line: str) -> Row:
     time, poster, text = line.split("|", 2)
     return Row(int(time), int(poster) - FIRST_USER, text)
+
+
+class MemcachedApplication(Application):
+    """By emcache, which is written in Cython; a fan-out does not wait for answers but the last."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def open(self) -> None:
+        import emcache
+
+        self._emcache = emcache
+        self._client = await emcache.create_client(
+            [emcache.MemcachedHostAddress("127.0.0.1", self._port)],
+            timeout=60.0,
+            max_connections=32,
+            min_connections=32,
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _value(self, key: bytes) -> bytes:
+        item = await self._client.get(key)
+        return item.value if item is not None else b""
+
+    async def read(self, user: int, since: int) -> list[bytes]:
+        bound = b"%010d" % since
+        value = await self._value(b"t%d" % user_id(user))
+        return [line for line in value.split(b"\n") if line > bound]
+
+    async def subscribe(self, user: int, poster: int) -> None:
+        await self._client.append(b"f%d" % user_id(poster), b"%d" % user_id(user))
+        if posts := await self._value(b"p%d" % user_id(poster)):
+            await self._client.append(b"t%d" % user_id(user), posts)
+
+    async def post(self, poster: int, time: int, text: str) -> None:
+        line = f"{time:010}|{user_id(poster)}|{text}\n".encode()
+        await self._client.append(b"p%d" % user_id(poster), line)
+        names = await self._value(b"f%d" % user_id(poster))
+        append = self._client.append
+        await asyncio.gather(
+            *(
+                append(b"t" + names[at : at + NAME_BYTES], line)
+                for at in range(0, len(names), NAME_BYTES)
+            )
+        )
+
+    def rows(self, reading: Any) -> list[Row]:
+        return [_row(line.decode()) for line in sorted(set(reading))]
 
 
 @dataclass(frozen=True)
@@ -133,21 +184,22 @@ class Memcached(System):
         for poster, followers in world.followers():
             names = b"".join([b"%d" % user_id(user) for user in followers])
             for key, data in ((b"f", names), (b"p", "".join(posted.get(poster, [])).encode())):
-                if data:
-                    talk.append(asked, key + b"%d" % user_id(poster), data)
-                    asked += 1
+                talk.append(asked, key + b"%d" % user_id(poster), data, SET)
+                asked += 1
             talk.settle(asked - 500)
         for user, rows in world.timelines():
             lines = [f"{time:010}|{user_id(poster)}|{text}\n" for time, poster, text in rows]
-            if lines:
-                talk.append(asked, b"t%d" % user_id(user), "".join(lines).encode())
-                asked += 1
-                talk.settle(asked - 500)
+            talk.append(asked, b"t%d" % user_id(user), "".join(lines).encode(), SET)
+            asked += 1
+            talk.settle(asked - 500)
         talk.settle(asked)
         talk.close()
 
     def converse(self, port: int) -> MemcachedConversation:
         return MemcachedConversation(port)
+
+    def application(self, port: int) -> MemcachedApplication:
+        return MemcachedApplication(port)
 
     def version(self) -> str:
         return subprocess.run(["memcached", "-V"], capture_output=True, text=True).stdout.strip()

@@ -1,5 +1,6 @@
 """Pequod with its timeline join, and Pequod as a plain store whose clients keep the timelines."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from loadgen.servers import ServerProcess, start_pequod
+from loadgen.systems.application import Application
 from loadgen.systems.base import System, batched
-from loadgen.systems.conversation import Row, SocketConversation
-from pequod import Client
+from loadgen.systems.conversation import Row, SocketConversation, Twip
+from pequod import AsyncClient, Client
 
 if TYPE_CHECKING:
     from loadgen.worlds import TwipWorld
@@ -21,8 +23,8 @@ FOLLOWS = "1"
 BATCH = 5_000  # rows in one request while a server is filled
 
 
-class PequodConversation(SocketConversation):
-    """Scans and puts as msgpack; the server keeps the timelines."""
+class PequodRequests(SocketConversation):
+    """Requests as msgpack."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -42,6 +44,10 @@ class PequodConversation(SocketConversation):
             if number + len(self.waiting) != self._number + 1 or error is not None:
                 raise SystemExit(f"pequod: reply {number} in another order, or an error: {error}")
             yield result
+
+
+class PequodConversation(Twip, PequodRequests):
+    """Scans and puts; the server keeps the timelines."""
 
     def read(self, number: int, user: int, since: int) -> None:
         self._number = request = self._number + 1
@@ -96,6 +102,54 @@ class ClientPequodConversation(PequodConversation):
         self.ask(fan_out, "scan", f"f|{name}|", f"f|{name}}}")
 
 
+class PequodApplication(Application):
+    """By `AsyncClient`, whose calls share a connection and leave together."""
+
+    def __init__(self, port: int) -> None:
+        self.client = AsyncClient(f"pequod://127.0.0.1:{port}", timeout=60)
+
+    async def open(self) -> None:
+        await self.client.__aenter__()
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    async def read(self, user: int, since: int) -> list[Any]:
+        return await self.client.scan(f"t|u{user:07}|{since:010}", f"t|u{user:07}}}")
+
+    async def subscribe(self, user: int, poster: int) -> None:
+        await self.client.put(f"s|u{user:07}|u{poster:07}", FOLLOWS)
+
+    async def post(self, poster: int, time: int, text: str) -> None:
+        await self.client.put(f"p|u{poster:07}|{time:010}", text)
+
+    def rows(self, reading: Any) -> list[Row]:
+        return [Row(int(key[11:21]), int(key[23:]), text) for key, text in reading]
+
+
+class ClientPequodApplication(PequodApplication):
+    """The same without joins."""
+
+    async def subscribe(self, user: int, poster: int) -> None:
+        name, reader = f"u{poster:07}", f"u{user:07}"
+        _, posts = await asyncio.gather(
+            self.client.put(f"f|{name}|{reader}", FOLLOWS),
+            self.client.scan(f"p|{name}|", f"p|{name}}}"),
+        )
+        if posts:
+            await self.client.put_many([(f"t|{reader}|{key[11:]}|{name}", t) for key, t in posts])
+
+    async def post(self, poster: int, time: int, text: str) -> None:
+        name = f"u{poster:07}"
+        _, followers = await asyncio.gather(
+            self.client.put(f"p|{name}|{time:010}", text),
+            self.client.scan(f"f|{name}|", f"f|{name}}}"),
+        )
+        end = f"|{time:010}|{name}"
+        if followers:
+            await self.client.put_many([(f"t|{key[11:]}{end}", text) for key, _ in followers])
+
+
 @dataclass(frozen=True)
 class Pequod(System):
     """The timeline join, as in the paper's Figure 1."""
@@ -114,6 +168,9 @@ class Pequod(System):
 
     def converse(self, port: int) -> PequodConversation:
         return PequodConversation(port)
+
+    def application(self, port: int) -> PequodApplication:
+        return PequodApplication(port)
 
     def version(self) -> str:
         return f"pequod {version('pequod')}"
@@ -150,6 +207,9 @@ class ClientPequod(System):
 
     def converse(self, port: int) -> ClientPequodConversation:
         return ClientPequodConversation(port)
+
+    def application(self, port: int) -> ClientPequodApplication:
+        return ClientPequodApplication(port)
 
     def version(self) -> str:
         return f"pequod {version('pequod')}"

@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from loadgen.servers import ServerProcess, free_port
+from loadgen.systems.application import Application
 from loadgen.systems.base import Missing, System
-from loadgen.systems.conversation import TIMEOUT_SECONDS, Conversation, Row
+from loadgen.systems.conversation import TIMEOUT_SECONDS, Conversation, Row, Twip
 
 if TYPE_CHECKING:
     from loadgen.worlds import TwipWorld
@@ -57,6 +58,9 @@ JOINED = (
     "SELECT time, poster, text FROM follows JOIN posts USING (poster) "
     "WHERE reader = $1 AND time >= $2 ORDER BY time, poster"
 )
+SUBSCRIBE = "INSERT INTO follows (reader, poster) VALUES ($1, $2)"
+POST = "INSERT INTO posts (poster, time, text) VALUES ($1, $2, $3)"
+CONNECTIONS = 16  # of one client process
 SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -73,7 +77,7 @@ SETTINGS = {
 }
 
 
-class PostgresConversation(Conversation):
+class PostgresConversation(Twip, Conversation):
     """libpq in pipeline mode; a reading counts its rows and decodes them only if they are kept."""
 
     def __init__(self, port: int, read: str) -> None:
@@ -86,8 +90,8 @@ class PostgresConversation(Conversation):
             raise SystemExit(f"postgres: {self._connection.get_error_message()}")
         statements = {
             b"read": read,
-            b"subscribe": "INSERT INTO follows (reader, poster) VALUES ($1, $2)",
-            b"post": "INSERT INTO posts (poster, time, text) VALUES ($1, $2, $3)",
+            b"subscribe": SUBSCRIBE,
+            b"post": POST,
         }
         for name, text in statements.items():
             self._connection.prepare(name, text.encode())
@@ -141,6 +145,41 @@ class PostgresConversation(Conversation):
         self._connection.finish()
 
 
+class PostgresApplication(Application):
+    """By asyncpg, with prepared statements and some connections that take turns."""
+
+    def __init__(self, port: int, read: str) -> None:
+        self._port = port
+        self._read = read
+
+    async def open(self) -> None:
+        import asyncpg
+
+        self._pool = await asyncpg.create_pool(
+            host="127.0.0.1",
+            port=self._port,
+            user="postgres",
+            database="postgres",
+            min_size=CONNECTIONS,
+            max_size=CONNECTIONS,
+        )
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def read(self, user: int, since: int) -> list[Any]:
+        return await self._pool.fetch(self._read, user, since)
+
+    async def subscribe(self, user: int, poster: int) -> None:
+        await self._pool.execute(SUBSCRIBE, user, poster)
+
+    async def post(self, poster: int, time: int, text: str) -> None:
+        await self._pool.execute(POST, poster, time, text)
+
+    def rows(self, reading: Any) -> list[Row]:
+        return [Row(*record) for record in reading]
+
+
 def _rows(result: Any) -> list[Row]:
     return [
         Row(
@@ -191,6 +230,9 @@ class Postgres(System):
 
     def converse(self, port: int) -> PostgresConversation:
         return PostgresConversation(port, STORED if self.stored else JOINED)
+
+    def application(self, port: int) -> PostgresApplication:
+        return PostgresApplication(port, STORED if self.stored else JOINED)
 
     def version(self) -> str:
         told = subprocess.run([_program("postgres"), "--version"], capture_output=True, text=True)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loadgen.servers import ServerProcess, start_redis
+from loadgen.systems.application import Application
 from loadgen.systems.base import Missing, System, batched
-from loadgen.systems.conversation import Row, SocketConversation
+from loadgen.systems.conversation import Row, SocketConversation, Twip
 
 if TYPE_CHECKING:
     from loadgen.worlds import TwipWorld
@@ -25,13 +26,14 @@ INSTALL = "redis-server is not on PATH: apt-get install redis-server, or brew in
 INSTALL_HIREDIS = "hiredis is not installed: pip install 'pequod[bench]'"
 FIRST_USER = 10_000_000
 NAME_BYTES = 8
+CONNECTIONS = 10_000  # at most; a call of redis-py takes one until it is answered
 
 
 def user_id(user: int) -> int:
     return FIRST_USER + user
 
 
-class RedisConversation(SocketConversation):
+class RedisRequests(SocketConversation):
     """Commands as Redis wants them, replies parsed by hiredis."""
 
     def __init__(self, port: int) -> None:
@@ -52,6 +54,10 @@ class RedisConversation(SocketConversation):
             if reply.__class__ is self._error:
                 raise SystemExit(f"redis: {reply}")
             yield reply
+
+
+class RedisConversation(Twip, RedisRequests):
+    """Sorted sets, which the client maintains."""
 
     def read(self, number: int, user: int, since: int) -> None:
         key, score = b"t|%d" % (user + FIRST_USER), b"%d" % since
@@ -107,6 +113,48 @@ def _row(member: str) -> Row:
     return Row(int(time), int(poster) - FIRST_USER, text)
 
 
+class RedisApplication(Application):
+    """By redis-py for asyncio, with hiredis; what can go together goes in a pipeline."""
+
+    def __init__(self, port: int) -> None:
+        import redis.asyncio
+
+        self._redis = redis.asyncio.Redis(port=port, max_connections=CONNECTIONS)
+
+    async def open(self) -> None:
+        await self._redis.ping()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def read(self, user: int, since: int) -> list[bytes]:
+        return await self._redis.zrangebyscore(f"t|{user_id(user)}", since, "+inf")
+
+    async def subscribe(self, user: int, poster: int) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.sadd(f"f|{user_id(poster)}", user_id(user))
+            pipe.zrange(f"p|{user_id(poster)}", 0, -1)
+            _, posts = await pipe.execute()
+        if posts:
+            scored = {member: int(member[:10]) for member in posts}
+            await self._redis.zadd(f"t|{user_id(user)}", scored)
+
+    async def post(self, poster: int, time: int, text: str) -> None:
+        scored = {f"{time:010}|{user_id(poster)}|{text}": time}
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.zadd(f"p|{user_id(poster)}", scored)
+            pipe.smembers(f"f|{user_id(poster)}")
+            _, followers = await pipe.execute()
+        if followers:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for follower in followers:
+                    pipe.zadd(b"t|" + follower, scored)
+                await pipe.execute()
+
+    def rows(self, reading: Any) -> list[Row]:
+        return [_row(member.decode()) for member in reading]
+
+
 @dataclass(frozen=True)
 class Redis(System):
     """Redis without persistence."""
@@ -148,6 +196,9 @@ class Redis(System):
 
     def converse(self, port: int) -> RedisConversation:
         return RedisConversation(port)
+
+    def application(self, port: int) -> RedisApplication:
+        return RedisApplication(port)
 
     def version(self) -> str:
         told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True)
