@@ -74,12 +74,12 @@ def _processor() -> str:
     return platform.processor()
 
 
-def write_json(benchmark: str, findings: Findings, target: str) -> None:
-    """Write the report to the file `target`, or to standard output if that is "-"."""
-    report = {
+def benchmark_file(benchmark: str, findings: Findings, command: str) -> dict[str, object]:
+    """What the file of a benchmark holds."""
+    return {
         "benchmark": benchmark,
         "machine": machine_facts(),
-        "command": "python -m loadgen " + " ".join(sys.argv[1:]),
+        "command": f"python -m loadgen {command}",
         "facts": findings.facts,
         "results": findings.results,
         "ratios": {ratio.name: round(ratio.value, 4) for ratio in findings.ratios},
@@ -92,7 +92,11 @@ def write_json(benchmark: str, findings: Findings, target: str) -> None:
             if ratio.spread is not None
         },
     }
-    text = json.dumps(report, indent=2) + "\n"
+
+
+def write_json(benchmark: str, findings: Findings, target: str, command: str) -> None:
+    """Write the file to `target`, or to standard output if that is "-"."""
+    text = json.dumps(benchmark_file(benchmark, findings, command), indent=2) + "\n"
     if target == STDOUT:
         sys.stdout.write(text)
     else:
