@@ -115,6 +115,8 @@ class Table:
         >>> Table("t", 2, {}).subtable_prefix("t|ann|100|bob")
         't|ann|'
         """
+        if self.bars == DEFAULT_BARS:
+            return key[: key.find(BAR, key.find(BAR) + 1) + 1]
         place = -1
         for _ in range(self.bars):
             place = key.find(BAR, place + 1)
@@ -125,6 +127,11 @@ class Table:
     def subtable_of(self, key: str) -> Subtable | None:
         found = self.subtable_prefix(key)
         return self._jump.get(found) if found else self.main
+
+    def subtable_over(self, keys: KeyRange) -> Subtable | None:
+        """The subtable whose range is exactly this, if there is one."""
+        subtable = self._jump.get(keys.first)
+        return subtable if subtable is not None and subtable.last == keys.last else None
 
     def account(self, rows: int, size: int) -> None:
         """Count rows that came or went."""
@@ -172,6 +179,8 @@ class Table:
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
+        if (subtable := self.subtable_over(keys)) is not None:
+            return [subtable]
         within = self.subtable_prefix(keys.first) if self._holds(keys.first) else ""
         if within and keys.last <= prefix(within).last:
             subtable = self._jump.get(within)

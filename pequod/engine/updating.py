@@ -127,7 +127,10 @@ class Updating:
             return
         if old is None:
             bound = step.context_slots(context.values) | slots
-            if not status.keys.overlaps(step.plan.join.output.containing_range(bound)):
+            first, last = step.output_range(bound)
+            if (first < status.first or status.last < last) and not status.keys.overlaps(
+                step.plan.join.output.containing_range(bound)
+            ):
                 return
         if status.view.recomputes:
             status.overflown = True
