@@ -166,7 +166,9 @@ def _take_out(cache: Cache, part: str) -> None:
 
 def ablations_table(findings: Findings) -> str:
     """A row for each thing that is missing."""
-    lines = [f"{'without':14} {'us/op':>7} {'ratio':>6} {'paper':>6} {'MB':>7} {'ratio':>6} {'paper':>6}"]
+    lines = [
+        f"{'without':14} {'us/op':>7} {'ratio':>6} {'paper':>6} {'MB':>7} {'ratio':>6} {'paper':>6}"
+    ]
     for result in findings.results:
         lines.append(
             f"{result['without']:14} {result['microseconds']:>7.2f} {result['time_ratio']:>6.2f} "

@@ -76,9 +76,7 @@ def add_twip_options(parser: argparse.ArgumentParser) -> None:
 def twip(options: argparse.Namespace) -> Benchmark:
     if (options.world is None) != (options.trace is None):
         raise SystemExit("--world and --trace go together: a trace belongs to a world")
-    race = Race(
-        systems_named(options.systems), options.driver, options.parts, rate=options.rate
-    )
+    race = Race(systems_named(options.systems), options.driver, options.parts, rate=options.rate)
     with ExitStack() as stack:
         if options.world is not None:
             world = TwipWorld(options.world, options.trace)

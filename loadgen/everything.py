@@ -18,9 +18,7 @@ RUNS = {
 DRAWN = ("twip", "twip_sockets", "newp", "materialization", "ablations")
 
 
-def run_everything(
-    out: Path, quick: bool, seed: int, run: Callable[[Sequence[str]], None]
-) -> None:
+def run_everything(out: Path, quick: bool, seed: int, run: Callable[[Sequence[str]], None]) -> None:
     """Run each benchmark by its own command line, so that its file tells how to repeat it."""
     out.mkdir(parents=True, exist_ok=True)
     begun = monotonic()

@@ -175,11 +175,14 @@ class OnRedis(RedisRequests):
         self.ended.append(number)
 
 
+SPEC = NewpSpec(articles=20_000, users=10_000, comments=200_000, votes=400_000)
+
+
 @dataclass(frozen=True)
 class Votes:
     """The sizes, and the vote rates in percent."""
 
-    spec: NewpSpec = NewpSpec(articles=20_000, users=10_000, comments=200_000, votes=400_000)
+    spec: NewpSpec = SPEC
     sessions: int = 40_000
     rates: Sequence[int] = (1, 10, 25, 50, 75, 100)
     turns: int = 3

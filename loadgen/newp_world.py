@@ -1,8 +1,8 @@
 """A Newp world and the sessions of its readers, for replaying.
 
-`pequod.pipeline` says what articles, comments and votes there are; sessions are worked out here, each
-a pure function of the seed and its number: a random article is read, with some chance voted on, and
-with a chance of 1% commented on.
+`pequod.pipeline` says what articles, comments and votes there are; sessions are worked out here,
+each a pure function of the seed and its number: a random article is read, with some chance voted
+on, and with a chance of 1% commented on.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The figures of the paper, drawn from benchmark files, with the paper's own numbers beside ours."""
+"""The figures of the paper, drawn from benchmark files, with the paper's own numbers beside."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,9 @@ def _materialization(file: File, axes: Any) -> None:
             if result["strategy"] == strategy
         ]
         axes.plot(*zip(*points), marker="o", label=strategy)
-    axes.axvline(PAPER_CROSSOVER_FULL, color="lightgray", label="paper: full is faster from here on")
+    axes.axvline(
+        PAPER_CROSSOVER_FULL, color="lightgray", label="paper: full is faster from here on"
+    )
     axes.set_yscale("log")
     axes.set_xlabel("active users, %")
     axes.set_ylabel("runtime, s")
@@ -74,7 +76,9 @@ def _newp(file: File, axes: Any) -> None:
             for rate in rates
         ]
         axes.plot(rates, speeds, marker="o", label=way)
-    axes.axvline(PAPER_CROSSOVER_VOTES, color="lightgray", label="paper: separate is faster from here")
+    axes.axvline(
+        PAPER_CROSSOVER_VOTES, color="lightgray", label="paper: separate is faster from here"
+    )
     axes.set_ylim(bottom=0)
     axes.set_xlabel("vote rate, %")
     axes.set_ylabel("sessions/s")
@@ -94,7 +98,9 @@ def _ablations(file: File, axes: Any) -> None:
         )
     ):
         heights = [result[name] for result in results]
-        axes.bar([place + at * 0.2 - 0.3 for place in places], heights, 0.2, label=label, color=color)
+        axes.bar(
+            [place + at * 0.2 - 0.3 for place in places], heights, 0.2, label=label, color=color
+        )
     axes.axhline(1, color="gray", linewidth=0.8)
     axes.set_xticks(list(places), [f"without {result['without']}" for result in results])
     axes.set_ylabel("multiple of all on")

@@ -1,9 +1,10 @@
 """What every benchmark here hands in: results, ratios with their limits, and the machine.
 
-The file is `{"benchmark": ..., "machine": {...}, "command": ..., "facts": {...}, "results": [...],
-"ratios": {...}, "limits": {...}, "spreads": {...}}`. Results are the single measurements, one flat
-object each; ratios are the few numbers that are compared from run to run and from machine to
-machine, limits what they should be, spreads the least and the most of the turns of one run.
+The file is `{"benchmark": ..., "machine": {...}, "results": [...], "ratios": {...}}`. Results
+are the single measurements, one flat object each; ratios are the few numbers that are compared
+from run to run and from machine to machine. Those of whole systems add `command` and `facts`, how to
+repeat it and what was measured, `limits`, what ratios should be, and `spreads`, the least and the
+most of the turns of one run.
 """
 
 import json
@@ -74,15 +75,19 @@ def _processor() -> str:
     return platform.processor()
 
 
-def benchmark_file(benchmark: str, findings: Findings, command: str) -> dict[str, object]:
+def benchmark_file(benchmark: str, findings: Findings, command: str = "") -> dict[str, object]:
     """What the file of a benchmark holds."""
-    return {
+    file: dict[str, object] = {
         "benchmark": benchmark,
         "machine": machine_facts(),
-        "command": f"python -m loadgen {command}",
-        "facts": findings.facts,
         "results": findings.results,
         "ratios": {ratio.name: round(ratio.value, 4) for ratio in findings.ratios},
+    }
+    if not findings.facts:
+        return file
+    return file | {
+        "command": f"python -m loadgen {command}",
+        "facts": findings.facts,
         "limits": {
             ratio.name: [">=" if ratio.at_least else "<=", ratio.limit] for ratio in findings.ratios
         },
@@ -94,7 +99,7 @@ def benchmark_file(benchmark: str, findings: Findings, command: str) -> dict[str
     }
 
 
-def write_json(benchmark: str, findings: Findings, target: str, command: str) -> None:
+def write_json(benchmark: str, findings: Findings, target: str, command: str = "") -> None:
     """Write the file to `target`, or to standard output if that is "-"."""
     text = json.dumps(benchmark_file(benchmark, findings, command), indent=2) + "\n"
     if target == STDOUT:

@@ -12,7 +12,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from loadgen.progress import Bar
-from loadgen.replay.clients import LIBRARIES, WINDOW, Clients, Turn, digest, median_ratio, percentile
+from loadgen.replay.clients import (
+    LIBRARIES,
+    WINDOW,
+    Clients,
+    Turn,
+    digest,
+    median_ratio,
+    percentile,
+)
 from loadgen.report import Findings, Ratio, progress
 from loadgen.servers import ServerProcess
 from loadgen.systems.base import Missing, System
@@ -145,8 +153,8 @@ def compare_answers(runners: Sequence[Runner], world: TwipWorld, seed: int) -> i
         if wrong:
             user = wrong[0]
             raise SystemExit(
-                f"{runner.system.name} gives wrong answers: {len(wrong)} of {len(sample)} timelines "
-                f"differ, that of user {user} for one (rows and hash {found.get(user)}, "
+                f"{runner.system.name} gives wrong answers: {len(wrong)} of {len(sample)} "
+                f"timelines differ, that of user {user} for one (rows and hash {found.get(user)}, "
                 f"should be {expected[user]})"
             )
     return len(sample)

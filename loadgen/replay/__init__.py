@@ -1,1 +1,1 @@
-"""Replaying: operations from files, by client processes, with what they cost and how long they take."""
+"""Replaying: operations from files, by client processes that measure what they take."""

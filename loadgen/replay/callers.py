@@ -26,9 +26,7 @@ class Callers:
         await asyncio.gather(*(self._caller(rest, stint.latencies) for _ in range(window)))
         return self._end(stint, cpu, rows)
 
-    async def _caller(
-        self, rest: Iterator[tuple[int, Operation]], latencies: list[float]
-    ) -> None:
+    async def _caller(self, rest: Iterator[tuple[int, Operation]], latencies: list[float]) -> None:
         for number, operation in rest:
             begun = perf_counter()
             await self._do(number, operation)
@@ -48,7 +46,9 @@ class Callers:
             if wait > 0 or number % 64 == 0:
                 await asyncio.sleep(max(0.0, wait))
             if len(running) > MAX_OPEN:
-                raise SystemExit(f"{MAX_OPEN} operations are outstanding: {rate:,.0f}/s is too much")
+                raise SystemExit(
+                    f"{MAX_OPEN} operations are outstanding: {rate:,.0f}/s is too much"
+                )
             task = asyncio.create_task(one(number, operation))
             running.add(task)
             task.add_done_callback(running.discard)

@@ -106,7 +106,9 @@ class Worker:
         """Read the whole timeline of every active user of this client, or of all its users."""
         users: Sequence[int] = self._users
         if not everybody:
-            users = sorted({user for kind, user, _, _ in self._operations if kind in (LOGIN, CHECK)})
+            users = sorted(
+                {user for kind, user, _, _ in self._operations if kind in (LOGIN, CHECK)}
+            )
         return self._driver.closed_loop([(LOGIN, user, 0, 0) for user in users], READING_WINDOW)
 
     def replay(self, part: int, parts: int, window: int, rate: float | None) -> Stint:

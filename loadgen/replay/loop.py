@@ -44,8 +44,8 @@ def closed_loop(talk: Conversation, operations: Sequence[Any], window: int) -> S
             now = perf_counter()
             last = min(total, done + window)
             begun[number:last] = [now] * (last - number)
-            for number in range(number, last):
-                begin(number, operations[number])
+            for one in range(number, last):
+                begin(one, operations[one])
             number = last
             talk.flush()
         talk.wait(TIMEOUT_SECONDS)
@@ -76,8 +76,8 @@ def open_loop(talk: Conversation, operations: Sequence[Any], rate: float) -> Sti
         due = min(total, int((now - started) * rate) + 1)
         if due - done > MAX_OPEN:
             raise SystemExit(f"{MAX_OPEN} operations are outstanding: {rate:,.0f}/s is too much")
-        for number in range(number, due):
-            talk.begin(number, operations[number])
+        for one in range(number, due):
+            talk.begin(one, operations[one])
         number = max(number, due)
         talk.flush()
         if number < total:

@@ -1,1 +1,1 @@
-"""The systems that are compared: how each is started, filled and asked, by its best honest means."""
+"""The systems that are compared: how each is started, filled and asked."""

@@ -1,4 +1,4 @@
-"""An application in Python: what each simulated user awaits, by the client library of the system."""
+"""An application in Python: what each simulated user awaits, by a client library."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -50,7 +50,6 @@ class MemcachedConversation(Twip, SocketConversation):
         while (end := data.find(b"\r\n", place)) >= 0:
             kind = data[place : place + 2]
             if kind == b"VA":
-                # Clients append in the order of arrival, so a value is taken apart by whoever reads it.
                 size = int(data[place + 3 : end].split(b" ", 1)[0])
                 if len(data) < end + 4 + size:
                     break
@@ -207,8 +206,9 @@ class Memcached(System):
     @property
     def tuning(self) -> str:
         return (
-            "One thread (`-t 1`), 8 GB so that nothing is evicted, items of up to 16 MB. A check is one "
-            "`mg` of the whole timeline, which the client filters. A post is an append and an `mg` of "
-            "the followers, then an append to each timeline, quiet but for the last, in one write. "
-            "A follow is an append, an `mg` of the posts, and an append of all of them."
+            "One thread (`-t 1`), 8 GB so that nothing is evicted, items of up to 16 MB. A check "
+            "is one read of the whole timeline, which the client filters. A post is an append and "
+            "a read of the followers, then an append to each timeline; a follow is an append, a "
+            "read of the posts, and an append of them all. Library: emcache. By sockets: the "
+            "meta protocol, the appends of a fan-out in one write, quiet but for the last."
         )

@@ -177,7 +177,10 @@ class Pequod(System):
 
     @property
     def tuning(self) -> str:
-        return f"Default settings and one join, `{self.join}`; a check is one scan, a post one put."
+        return (
+            f"Default settings and one join, `{self.join}`. A check is one scan, a post or a "
+            "follow one put. Library: `AsyncClient`, one connection for all calls in flight."
+        )
 
 
 @dataclass(frozen=True)

@@ -247,8 +247,9 @@ class Postgres(System):
             else "Each check runs the join over unlogged tables"
         )
         return (
-            f"{way}; prepared statements by libpq in pipeline mode, a transaction each. "
-            f"Data in a file system in memory. {settings}."
+            f"{way}; prepared statements, a transaction for each operation. Data in a file system "
+            f"in memory. Library: asyncpg, {CONNECTIONS} connections of each client. By sockets: "
+            f"libpq in pipeline mode. Settings: {settings}."
         )
 
 

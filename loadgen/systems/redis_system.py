@@ -209,6 +209,7 @@ class Redis(System):
         return (
             "No persistence (`--save '' --appendonly no`), else defaults. A check is one "
             "ZRANGEBYSCORE. A post is a ZADD and a SMEMBERS, then one ZADD to each follower's "
-            "timeline, all in one pipelined write. A follow is a SADD and a ZRANGE, then one ZADD of "
-            "all posts."
+            "timeline in one pipeline. A follow is a SADD and a ZRANGE, then one ZADD of all "
+            "posts. Library: redis-py for asyncio with hiredis, a connection for each call in "
+            "flight, as it comes. By sockets: everything pipelined on one connection, hiredis."
         )
