@@ -31,9 +31,9 @@ stress: $(venv)/dev ## random scenarios against the oracle until interrupted
 fuzz: $(venv)/dev ## hostile bytes against a live server until interrupted
 	$(python) -m tests.server.fuzz $(ARGS)
 
-bench: $(venv)/dev ## speed and memory of the engine, and the server beside Redis
-	$(python) -m loadgen engine $(ARGS)
-	$(python) -m loadgen rpc $(ARGS)
+bench: $(venv)/dev ## Pequod beside its rivals, and all other figures of docs/benchmarks.md
+	$(python) -m loadgen all --quick $(ARGS)
+	$(python) -m loadgen report
 
 clean: ## remove the environment, builds and caches
 	rm -rf $(venv) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,23 +8,35 @@ from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
-from loadgen.report import STDOUT, Findings, progress, table, write_json
+from loadgen.report import STDOUT, Findings, benchmark_file, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 
 EXAMPLES = """\
 examples:
-  python -m loadgen engine                       a table, after some minutes
-  python -m loadgen engine --quick               the same in seconds, at sizes too small to judge
-  python -m loadgen engine --json engine.json    the table, and all measurements in a file
+  python -m loadgen twip --plot twip.png --json twip.json    Pequod and its rivals, side by side
+  python -m loadgen twip --systems redis --users 5000        only one rival, a smaller world
+  python -m loadgen twip --driver sockets                    the servers alone
+  python -m loadgen twip --systems redis --rate 5000         latencies at a given load
+  python -m loadgen materialization --plot figure8.png       none, dynamic, full
+  python -m loadgen newp --plot figure9.png                  interleaved joins, or not, or Redis
+  python -m loadgen ablations                                without subtables, hints, sharing
+  python -m loadgen all --quick                              everything, in under 10 minutes
+  python -m loadgen report                                   docs/benchmarks.md from those files
+  python -m loadgen compare old/twip.json new/twip.json      what got faster or slower
+  python -m loadgen engine                       the engine in one process, after some minutes
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
+RESULTS = Path("docs/benchmarks")
+DOCUMENT = Path("docs/benchmarks.md")
+INSTALL = "the benchmarks need more packages: pip install 'pequod[bench,plot]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark that the command line names."""
     options = parser().parse_args(arguments)
+    options.command = " ".join(sys.argv[1:] if arguments is None else arguments)
     options.run(options)
 
 
@@ -36,9 +48,11 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     benchmarks = top.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
-
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
+    shared.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    shared.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
+    written = argparse.ArgumentParser(add_help=False)
+    written.add_argument(
         "--json",
         nargs="?",
         const=STDOUT,
@@ -46,38 +60,75 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help='write all measurements to FILE as JSON; no FILE or "-" is standard output',
     )
-    shared.add_argument("--quick", action="store_true", help="small sizes, few rounds")
-    shared.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
 
-    engine = benchmarks.add_parser(
+    def add(
+        name: str, told: str, *parents: argparse.ArgumentParser, more: str = ""
+    ) -> argparse.ArgumentParser:
+        return benchmarks.add_parser(
+            name,
+            parents=list(parents),
+            help=told,
+            description=more or f"{told[0].upper()}{told[1:]}.",
+            epilog=EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    _add_figures(add, shared, written)
+    engine = add(
         "engine",
-        parents=[shared],
-        help="the engine in one process, against bare loops over dicts and sorted lists",
-        description="Speed, growth and memory of the engine, against bare hand-written loops.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "the engine in one process, against bare loops over dicts and sorted lists",
+        shared,
+        written,
     )
     engine.set_defaults(run=run_engine)
-    rpc = benchmarks.add_parser(
-        "rpc",
-        parents=[shared],
-        help="a server and its clients, against Redis and redis-py",
-        description="Server CPU, throughput and latency over the network, against Redis.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    rpc = add("rpc", "a server and its clients, against Redis and redis-py", shared, written)
     rpc.set_defaults(run=run_rpc)
-    pauses = benchmarks.add_parser(
+    pauses = add(
         "pauses",
-        parents=[shared],
-        help="how long a server with 10 million rows stands still for the garbage collector",
-        description="The longest pause of the garbage collector in a large, busy server.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "how long a server with 10 million rows stands still for the garbage collector",
+        shared,
+        written,
     )
     pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
     return top
+
+
+def _add_figures(add, shared, written) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    """The commands for the paper's figures, and those on their files."""
+    drawn = argparse.ArgumentParser(add_help=False)
+    drawn.add_argument("--plot", type=Path, metavar="FILE", help="draw the figure into FILE")
+    twip = add("twip", "Figure 7: Twip on Pequod and its rivals", shared, written, drawn)
+    _twip_options(twip)
+    strategies = add("materialization", "Figure 8: none, dynamic, full", shared, written, drawn)
+    strategies.add_argument("--users", type=int, help="default: 5000, with --quick 1500")
+    newp = add("newp", "Figure 9: interleaved joins or not, or Redis", shared, written, drawn)
+    newp.add_argument("--sessions", type=int, help="of each turn (default: 40000)")
+    ablations = add("ablations", "section 4, each optimization taken out", shared, written, drawn)
+    ablations.add_argument("--users", type=int, help="default: 10000, with --quick 3000")
+    for one in (twip, strategies, newp, ablations):
+        one.set_defaults(run=run_figure, benchmark=one.prog.split()[-1])
+    everything = add("all", "all of these, and the report", shared)
+    everything.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder for the files (default: %(default)s)"
+    )
+    everything.set_defaults(run=run_all)
+    report = add("report", "write docs/benchmarks.md from the files of `all`")
+    report.add_argument("--files", type=Path, default=RESULTS, help="default: %(default)s")
+    report.add_argument("--output", type=Path, default=DOCUMENT, help="default: %(default)s")
+    report.set_defaults(run=run_report)
+    compare = add("compare", "what got faster or slower between two runs, with the noise")
+    compare.add_argument("old", type=Path)
+    compare.add_argument("new", type=Path)
+    compare.set_defaults(run=run_compare)
+
+
+def _twip_options(twip: argparse.ArgumentParser) -> None:
+    try:
+        from loadgen.commands import add_twip_options
+    except ImportError:  # `run_figure` says what is missing
+        return
+    add_twip_options(twip)
 
 
 def json_target(text: str) -> str:
@@ -101,11 +152,47 @@ def run_pauses(options: argparse.Namespace) -> None:
     _report("pauses", measure_pauses(rows, calls, options.seed), options)
 
 
-def _report(benchmark: str, findings: Findings, options: argparse.Namespace) -> None:
+def run_figure(options: argparse.Namespace) -> None:
+    try:
+        from loadgen.commands import COMMANDS
+    except ImportError as error:
+        raise SystemExit(f"{INSTALL} ({error})") from error
+    found = COMMANDS[options.benchmark](options)
+    _report(found.name, found.findings, options, found.table)
+    if options.plot is not None:
+        from loadgen.plots import draw
+
+        draw(benchmark_file(found.name, found.findings, options.command), options.plot)
+
+
+def run_all(options: argparse.Namespace) -> None:
+    from loadgen.everything import run_everything
+
+    run_everything(options.out, options.quick, options.seed, main)
+
+
+def run_report(options: argparse.Namespace) -> None:
+    from loadgen.document import write_document
+
+    write_document(options.files, options.output)
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    from loadgen.compare import compare_files
+
+    print(compare_files(options.old, options.new))
+
+
+def _report(
+    benchmark: str, findings: Findings, options: argparse.Namespace, own_table: str = ""
+) -> None:
     progress("done")
     if options.json is not None:
-        write_json(benchmark, findings, options.json)
-    print(table(findings.ratios), file=sys.stderr if options.json == STDOUT else sys.stdout)
+        write_json(benchmark, findings, options.json, options.command)
+    told = sys.stderr if options.json == STDOUT else sys.stdout
+    if own_table:
+        print(own_table, end="\n\n", file=told)
+    print(table(findings.ratios), file=told)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 The file is `{"benchmark": ..., "machine": {...}, "results": [...], "ratios": {...}}`. Results
 are the single measurements, one flat object each; ratios are the few numbers that are compared
-from run to run and from machine to machine.
+from run to run and from machine to machine. Those of whole systems add `command` and `facts`, how to
+repeat it and what was measured, `limits`, what ratios should be, and `spreads`, the least and the
+most of the turns of one run.
 """
 
 import json
@@ -27,6 +29,7 @@ class Ratio:
     limit: float
     basis: str
     at_least: bool = False
+    spread: tuple[float, float] | None = None  # the least and the most of the turns
 
     @property
     def verdict(self) -> str:
@@ -41,10 +44,12 @@ class Findings:
 
     results: list[Result] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)  # sizes, versions, how things are set up
 
     def add(self, other: "Findings") -> None:
         self.results += other.results
         self.ratios += other.ratios
+        self.facts |= other.facts
 
 
 def machine_facts() -> dict[str, object]:
@@ -70,15 +75,33 @@ def _processor() -> str:
     return platform.processor()
 
 
-def write_json(benchmark: str, findings: Findings, target: str) -> None:
-    """Write the report to the file `target`, or to standard output if that is "-"."""
-    report = {
+def benchmark_file(benchmark: str, findings: Findings, command: str = "") -> dict[str, object]:
+    """What the file of a benchmark holds."""
+    file: dict[str, object] = {
         "benchmark": benchmark,
         "machine": machine_facts(),
         "results": findings.results,
         "ratios": {ratio.name: round(ratio.value, 4) for ratio in findings.ratios},
     }
-    text = json.dumps(report, indent=2) + "\n"
+    if not findings.facts:
+        return file
+    return file | {
+        "command": f"python -m loadgen {command}",
+        "facts": findings.facts,
+        "limits": {
+            ratio.name: [">=" if ratio.at_least else "<=", ratio.limit] for ratio in findings.ratios
+        },
+        "spreads": {
+            ratio.name: [round(value, 4) for value in ratio.spread]
+            for ratio in findings.ratios
+            if ratio.spread is not None
+        },
+    }
+
+
+def write_json(benchmark: str, findings: Findings, target: str, command: str = "") -> None:
+    """Write the file to `target`, or to standard output if that is "-"."""
+    text = json.dumps(benchmark_file(benchmark, findings, command), indent=2) + "\n"
     if target == STDOUT:
         sys.stdout.write(text)
     else:

@@ -6,6 +6,7 @@ A server runs on one core and the load on another, so that neither takes the oth
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,9 +26,18 @@ SERVER_CORE, CLIENT_CORE = 0, 1
 class ServerProcess:
     """A server in a process of its own, on 127.0.0.1."""
 
-    def __init__(self, command: Sequence[str], port: int) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        port: int,
+        directory: "TemporaryDirectory[str] | None" = None,
+        user: int | None = None,
+        stop_signal: int = signal.SIGTERM,
+    ) -> None:
+        """Start `command` in a directory that goes when it stops, maybe as another user."""
+        self._stop_signal = stop_signal
         self.port = port
-        self._directory = TemporaryDirectory()
+        self._directory = directory or TemporaryDirectory()
         self._log = Path(self._directory.name) / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -36,6 +46,7 @@ class ServerProcess:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 cwd=self._directory.name,
+                user=user,
             )
         pin(self._process.pid, SERVER_CORE)
 
@@ -52,22 +63,40 @@ class ServerProcess:
         self.stop()
         raise SystemExit(f"a server did not start:\n{text}")
 
+    def wait_for_port(self) -> None:
+        """Wait until it takes connections."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                self.connect().close()
+                return
+            except ConnectionError:
+                time.sleep(0.02)
+        log = self._log.read_text("utf-8", "replace")
+        self.stop()
+        raise SystemExit(f"a server did not start:\n{log}")
+
     def cpu_seconds(self) -> float:
-        """The time its threads have spent on a core."""
-        tasks = Path(f"/proc/{self._process.pid}/task")
-        return (
-            sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
-        )
+        """The time that its threads, and those of its children, have spent on a core."""
+        return sum(_cpu_nanoseconds(process) for process in self._processes()) / 1e9
 
     def memory_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """The memory of it and its children, what they share counted once."""
+        return sum(_proportional_bytes(process) for process in self._processes())
+
+    def _processes(self) -> list[Path]:
+        """It and its children in /proc; PostgreSQL has a process for each connection."""
+        own = Path(f"/proc/{self._process.pid}")
+        found = [own]
+        for path in own.glob("task/*/children"):
+            found += [Path(f"/proc/{child}") for child in path.read_text().split()]
+        return found
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 10)
 
     def stop(self) -> None:
-        self._process.terminate()
+        self._process.send_signal(self._stop_signal)
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -87,6 +116,22 @@ class ServerProcess:
         self.stop()
 
 
+def _cpu_nanoseconds(process: Path) -> int:
+    try:
+        tasks = list((process / "task").iterdir())
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+    except FileNotFoundError:  # it has ended meanwhile
+        return 0
+
+
+def _proportional_bytes(process: Path) -> int:
+    try:
+        found = re.search(r"^Pss:\s+(\d+) kB", (process / "smaps_rollup").read_text(), re.M)
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return 0
+    return int(found[1]) * 1024 if found else 0
+
+
 def start_pequod(*options: str) -> ServerProcess:
     port = free_port()
     command = [sys.executable, "-m", "pequod", "serve", "--port", str(port), *options]
@@ -104,6 +149,21 @@ def start_redis() -> ServerProcess | None:
     command = [program, "--port", str(port), "--save", "", "--appendonly", "no"]
     server = ServerProcess([*command, "--bind", "127.0.0.1"], port)
     server.wait("Ready to accept connections")
+    return server
+
+
+def start_memcached() -> ServerProcess | None:
+    """memcached with one thread and room for everything, or None if it is not installed."""
+    program = shutil.which("memcached")
+    if program is None:
+        return None
+    port = free_port()
+    command = [program, "-p", str(port), "-l", "127.0.0.1", "-U", "0", "-t", "1"]
+    command += ["-m", "8192", "-I", "16m", "-M"]  # never evict
+    if os.getuid() == 0:
+        command += ["-u", "root"]
+    server = ServerProcess(command, port)
+    server.wait_for_port()
     return server
 
 

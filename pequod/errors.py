@@ -17,6 +17,7 @@
     │   └── Forbidden           its token does not go that far
     ├── Unavailable             the server cannot be reached, or was lost on the way
     │   └── TimedOut            it did not answer in time
+    ├── BadData                 files that are missing, not whole, or of another job
     ├── ProtocolError           the other side does not speak Pequod's protocol
     └── ServerFault             a mistake of Pequod's own, logged at the server
 
@@ -157,6 +158,12 @@ class TimedOut(Unavailable):
     """The server did not answer in time."""
 
     code = "timed_out"
+
+
+class BadData(PequodError):
+    """Files that are missing, not whole, or of another job; they were left as they are."""
+
+    code = "bad_data"
 
 
 class ProtocolError(PequodError):

@@ -13,6 +13,7 @@ BAR = "|"
 MAX_KEY = 4096  # characters
 END = "\U0010ffff"  # above every key: no key may start with it
 
+_AFTER_BAR = chr(ord(BAR) + 1)
 _BEFORE_SURROGATES, _AFTER_SURROGATES = 0xD7FF, 0xE000
 
 
@@ -58,6 +59,8 @@ def successor(text: str) -> str:
     >>> successor("t|ann|")
     't|ann}'
     """
+    if text[-1:] == BAR:  # by far the most frequent
+        return text[:-1] + _AFTER_BAR
     text = text.rstrip(END)
     if not text:
         return END

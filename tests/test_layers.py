@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-BASE = {"pequod.errors", "pequod.keys"}
+BASE = {"pequod.errors", "pequod.keys", "pequod.digests"}
 BELOW_SERVER = BASE | {
     "grammar",
     "pequod.joins",
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "grammar": set(),
     "pequod.errors": set(),
     "pequod.keys": set(),
+    "pequod.digests": {"pequod.keys"},
     "pequod.config": BASE | {"pequod.wire"},
     "pequod.joins": BASE | {"grammar"},
     "pequod.engine": BASE | {"pequod.joins"},
@@ -51,6 +52,8 @@ TREES = ("grammar", "pequod", "apps", "loadgen", "tests")
 
 MAX_LINES = 450
 MAX_FILES_PER_LIBRARY = 2
+# The pipeline is the box of these: all of it works on columns, and nothing else imports them.
+OF_THE_PIPELINE = {"numpy", "pyarrow", "pyspark"}
 
 
 def violations(root: Path) -> list[str]:
@@ -75,6 +78,8 @@ def violations(root: Path) -> list[str]:
                 target = box_of_module(module)
                 if box not in ("tests", target) and target not in MAY_IMPORT[box]:
                     found.append(f"{name}:{line}: {box} may not import {target}")
+            elif box == "pequod.pipeline" and top in OF_THE_PIPELINE:
+                continue
             elif top not in sys.stdlib_module_names and name.startswith("pequod/"):
                 users[top].add(name)
     for library, files in sorted(users.items()):

@@ -128,8 +128,7 @@ class Maintenance:
     def _freshen_view(self, view: View, keys: KeyRange, reader: StatusRange | None) -> None:
         """Settle or compute everything of a view in a range."""
         one = view.statuses.at(keys.first)
-        if one is not None and keys.last <= one.last and one.expires is None and one.fresh:
-            one.used = self.tick
+        if one is not None and keys.last <= one.last and self.settled_alone(one):
             return
         whole = len(self.missing)
         for _ in range(MAX_ROUNDS):
@@ -152,6 +151,17 @@ class Maintenance:
                 if reader.expiring is None:
                     reader.expiring = {}
                 reader.expiring[status] = None
+
+    def settled_alone(self, status: StatusRange) -> bool:
+        """True if a status range is fresh now, and nothing but its own logs had to be settled."""
+        if not status.fresh:
+            if status.dropped or status.overflown or status.waits_on or status.expires is not None:
+                return False
+            self._settle(status)
+        if status.dropped or not status.fresh or status.expires is not None:
+            return False
+        status.used = self.tick
+        return True
 
     def _is_fresh(self, status: StatusRange) -> bool:
         return status.fresh and (status.expires is None or self.now < status.expires)

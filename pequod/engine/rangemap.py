@@ -55,7 +55,7 @@ class RangeMap(Generic[Item]):
 
     def overlapping(self, keys: KeyRange) -> list[Item]:
         """The items that share a key with `keys`, in order."""
-        if not keys:
+        if not keys or not self._items:
             return []
         items = [self._items[first] for first in self._items.irange(keys.first, keys.last)]
         if items and items[-1].first >= keys.last:

@@ -40,6 +40,8 @@ class Reading:
         """At most `limit` rows from either end of a range."""
         if not keys:
             return []
+        if (subtable := self._resumed(keys)) is not None:
+            return subtable.rows.page(keys.first, keys.last, limit, reverse)
         work = self._maintenance.work
         pairs, keys = self._page(keys, limit, reverse) or (self._all(keys, limit, reverse), keys)
         self._end(keys, work)
@@ -161,12 +163,12 @@ class Reading:
             return None
         table = subtable.table
         first, last = subtable.first, subtable.last
+        statuses = []
         if not table.plain:
             if self._catalogue.pulls.get(table.name):
                 return None
             if self._residency.is_remote(KeyRange(first, last)):
                 return None
-            statuses = []
             for view in self._views(table, KeyRange(first, last)):
                 status = view.statuses.at(keys.first)
                 if status is None or status.last < keys.last or status.expires is not None:
@@ -179,7 +181,25 @@ class Reading:
                     status.hinted = {}
                 status.hinted[subtable] = None
         tally = self._catalogue.tally(table, self._views(table, keys))
-        subtable.hint = Hint(first, last, self._maintenance.tick, tally)
+        # A status range in a larger part of the table does not keep this subtable alive.
+        alone = statuses[0] if len(statuses) == 1 and statuses[0].subtable is subtable else None
+        subtable.hint = Hint(first, last, self._maintenance.tick, tally, alone)
+        return subtable
+
+    def _resumed(self, keys: KeyRange) -> Subtable | None:
+        """The subtable of a range that needed but one status range to be settled."""
+        subtable = self._subtable(keys)
+        hint = subtable.hint if subtable is not None else None
+        if hint is None or hint.status is None or not hint.would_cover(keys):
+            return None
+        status = hint.status
+        if not self._maintenance.settled_alone(status):
+            self._raise_missing()
+            return None
+        if subtable is None or subtable.hint is not hint:
+            return None
+        hint.resume()
+        hint.used = self._maintenance.tick
         return subtable
 
     def _views(self, table: Table, keys: KeyRange) -> tuple[View, ...]:

@@ -188,6 +188,19 @@ class StatusRange:
                 used = subtable.hint.used
         return used
 
+    def suspend(self) -> None:
+        """The rows cannot be read before something is settled: hints wait for that."""
+        if self.hinted is None or len(self.hinted) > 1:
+            self.disturb()
+            return
+        for subtable in self.hinted:
+            hint = subtable.hint
+            if hint is not None and hint.status is self:
+                hint.suspend()
+                self.wake()
+            else:
+                self.disturb()
+
     def disturb(self) -> None:
         """The rows can no longer be read as they are: forget all hints, and wake all watches."""
         for subtable in self.hinted or ():

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import itemgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pequod.engine.rows import LargeRows, Rows, SortedKeys
 from pequod.engine.updaters import UpdaterIndex, Watchers
@@ -24,7 +24,10 @@ from pequod.engine.weights import (
     shared,
     value_bytes,
 )
-from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
+from pequod.keys import BAR, END, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
+
+if TYPE_CHECKING:
+    from pequod.engine.status import StatusRange
 
 DEFAULT_BARS = 2
 
@@ -36,15 +39,32 @@ class Tally(Protocol):
 
 
 class Hint:
-    """A range known to be readable as it is, until something in it must be freshened."""
+    """A range known to be readable as it is, until something in it must be freshened.
 
-    __slots__ = ("first", "last", "tally", "used")
+    If it relies on a single status range it outlives changes that wait there: it is suspended, so
+    that it covers nothing, until they are settled.
+    """
 
-    def __init__(self, first: str, last: str, used: int, tally: Tally) -> None:
-        self.first = first
+    __slots__ = ("_covered", "first", "last", "status", "tally", "used")
+
+    def __init__(
+        self, first: str, last: str, used: int, tally: Tally, status: "StatusRange | None" = None
+    ) -> None:
+        self.first = self._covered = first
         self.last = last
         self.used = used
         self.tally = tally
+        self.status = status
+
+    def suspend(self) -> None:
+        self.first = END
+
+    def would_cover(self, keys: KeyRange) -> bool:
+        """True if it covers a range but for being suspended."""
+        return self._covered <= keys.first and keys.last <= self.last
+
+    def resume(self) -> None:
+        self.first = self._covered
 
 
 class Subtable:
@@ -95,6 +115,8 @@ class Table:
         >>> Table("t", 2, {}).subtable_prefix("t|ann|100|bob")
         't|ann|'
         """
+        if self.bars == DEFAULT_BARS:
+            return key[: key.find(BAR, key.find(BAR) + 1) + 1]
         place = -1
         for _ in range(self.bars):
             place = key.find(BAR, place + 1)
@@ -105,6 +127,11 @@ class Table:
     def subtable_of(self, key: str) -> Subtable | None:
         found = self.subtable_prefix(key)
         return self._jump.get(found) if found else self.main
+
+    def subtable_over(self, keys: KeyRange) -> Subtable | None:
+        """The subtable whose range is exactly this, if there is one."""
+        subtable = self._jump.get(keys.first)
+        return subtable if subtable is not None and subtable.last == keys.last else None
 
     def account(self, rows: int, size: int) -> None:
         """Count rows that came or went."""
@@ -152,6 +179,8 @@ class Table:
 
     def subtables_overlapping(self, keys: KeyRange) -> list[Subtable]:
         """The main part, and the subtables that share keys with a range, in order."""
+        if (subtable := self.subtable_over(keys)) is not None:
+            return [subtable]
         within = self.subtable_prefix(keys.first) if self._holds(keys.first) else ""
         if within and keys.last <= prefix(within).last:
             subtable = self._jump.get(within)

@@ -190,6 +190,8 @@ class UpdaterIndex:
 
     def _existing_home(self, keys: KeyRange) -> Watchers | None:
         """Where the watchers of exactly these keys live."""
+        if (exact := self._table.subtable_over(keys)) is not None:
+            return exact.watchers
         if self._table.is_subtable(keys):
             subtable = self._table.subtable_of(keys.first)
             return subtable.watchers if subtable is not None else None

@@ -127,7 +127,10 @@ class Updating:
             return
         if old is None:
             bound = step.context_slots(context.values) | slots
-            if not status.keys.overlaps(step.plan.join.output.containing_range(bound)):
+            first, last = step.output_range(bound)
+            if (first < status.first or status.last < last) and not status.keys.overlaps(
+                step.plan.join.output.containing_range(bound)
+            ):
                 return
         if status.view.recomputes:
             status.overflown = True
@@ -141,7 +144,7 @@ class Updating:
         if not status.fresh:
             return
         status.fresh = False
-        status.disturb()
+        status.suspend()
         for dependent in status.view.table.updaters.statuses(status.keys, status.view):
             if dependent.waits_on is None:
                 dependent.waits_on = {}

@@ -1,0 +1,1 @@
+"""Replaying: operations from files, by client processes that measure what they take."""

@@ -1,0 +1,86 @@
+"""Every system that is installed gives the right timelines, by its library and by sockets."""
+
+import random
+
+import pytest
+
+from loadgen.replay.clients import LIBRARIES, SOCKETS
+from loadgen.systems.base import Missing
+from loadgen.systems.registry import SYSTEMS, systems_named
+from loadgen.twip import Race, measure_twip
+from loadgen.worlds import Load, TwipWorld
+
+NAMES = [name for name in SYSTEMS if name != "pequod"]
+SIZE = Load(users=120, followees=8, checks_per_user=6)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return TwipWorld.write(SIZE, tmp_path_factory.mktemp("world"))
+
+
+def installed(name: str):
+    """The system, or a skip that says how to get it."""
+    try:
+        SYSTEMS[name].start().stop()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    return SYSTEMS[name]
+
+
+@pytest.mark.parametrize("driver", [LIBRARIES, SOCKETS])
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_are_those_of_the_files(name, driver, world):
+    installed(name)
+    findings = measure_twip(Race(systems_named(name), driver, parts=2), world)
+    assert [result["system"] for result in findings.results] == ["pequod", name]
+    assert findings.facts["timelines_compared"] == SIZE.users
+    done = {result["operations"] for result in findings.results}
+    assert done == {sum(world.counts.values())}
+    assert {ratio.name for ratio in findings.ratios} >= {name.replace("-", "_")}
+
+
+@pytest.mark.parametrize("driver", [LIBRARIES, SOCKETS])
+def test_an_open_loop_takes_as_long_as_its_rate_says(driver, world):
+    rate = 2000.0
+    findings = measure_twip(Race(systems_named("pequod"), driver, parts=1, rate=rate), world)
+    seconds = findings.results[0]["runtime_seconds"]
+    assert seconds >= 0.9 * sum(world.counts.values()) / rate
+
+
+def test_a_wrong_answer_ends_the_run(world, monkeypatch):
+    monkeypatch.setattr(
+        TwipWorld,
+        "expected_timelines",
+        lambda self, sample: {user: [(1, 2, "never said")] for user in sample},
+    )
+    with pytest.raises(SystemExit, match="pequod gives wrong answers: 120 of 120"):
+        measure_twip(Race(systems_named("pequod"), SOCKETS, parts=1), world)
+
+
+def test_a_system_that_is_not_installed_is_named_with_its_cure(world, monkeypatch, capsys):
+    monkeypatch.setattr("loadgen.systems.memcached_system.start_memcached", lambda: None)
+    findings = measure_twip(Race(systems_named("memcached"), SOCKETS, parts=1), world)
+    assert [result["system"] for result in findings.results] == ["pequod"]
+    assert "apt-get install memcached" in capsys.readouterr().err
+
+
+def test_an_unknown_system_is_refused():
+    with pytest.raises(SystemExit, match="there is no system 'oracle'; there are pequod"):
+        systems_named("redis,oracle")
+
+
+def test_expected_timelines_by_brute_force(world):
+    """What a run is compared with is right itself: follows, posts and operations, one by one."""
+    follows = {(int(a), int(b)) for a, b in zip(*(column.tolist() for column in world.follows()))}
+    posts = list(world.posts())
+    for client in range(world.clients):
+        for kind, user, time, argument in world.operations(client):
+            if kind == 1:
+                follows.add((user, argument))
+            elif kind == 3:
+                posts.append((user, time, argument))
+    sample = random.Random(2).sample(range(SIZE.users), 20)
+    for user, rows in world.expected_timelines(sample).items():
+        assert rows == sorted((t, p, text) for p, t, text in posts if (user, p) in follows)
+        assert all(len(text) == 100 for _, _, text in rows)
