@@ -1,18 +1,13 @@
 """Cache joins on Spark give the rows that the oracle gives, and those of `Cache`."""
 
 import json
-from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from pequod import Cache
-from pequod.errors import BadData, JoinError
-from pequod.joins.join import CacheJoin
 from pequod.joins.parser import parse
-from pequod.keys import prefix
 from pequod.pipeline.compiler import Compiler, within
 from pequod.pipeline.files import table_of
 from tests.generator import random_scenario
@@ -30,7 +25,9 @@ def compiler(spark, texts, base):
 
 
 def computed(rows):
-    return sorted((row["key"], row["value"] if row["bytes"] is None else bytes(row["bytes"])) for row in rows)
+    return sorted(
+        (row["key"], row["value"] if row["bytes"] is None else bytes(row["bytes"])) for row in rows
+    )
 
 
 def check(spark, cases):
