@@ -16,6 +16,7 @@ comes last: a folder without one is not finished. Reading needs no Spark.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -53,6 +54,7 @@ class Group(NamedTuple):
     """A row group of a file of rows: small enough to compare key by key."""
 
     first: str
+    last: str
     rows: int
     digest: str
 
@@ -219,7 +221,7 @@ class _RowsWriter:
         self._last = last
         self._rows += len(group)
         add_to_digest(self._hash, group)
-        self._groups.append(Group(first, len(group), rows_digest([group])))
+        self._groups.append(Group(first, last, len(group), rows_digest([group])))
 
 
 def _regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -335,11 +337,18 @@ def pairs_of(table: pa.Table) -> list[Pair]:
 
 def read_rows(folder: Path, file: FileFacts) -> Iterator[pa.Table]:
     """The rows of one file, a row group at a time."""
+    with open_rows(folder, file) as source:
+        for group in range(source.num_row_groups):
+            yield source.read_row_group(group)
+
+
+@contextmanager
+def open_rows(folder: Path, file: FileFacts) -> Iterator[pq.ParquetFile]:
+    """A file of rows, open to read row groups of it."""
     path = folder / file.name
     try:
         with pq.ParquetFile(path) as source:
-            for group in range(source.num_row_groups):
-                yield source.read_row_group(group)
+            yield source
     except (OSError, pa.ArrowInvalid) as error:
         raise BadData(f"{path} cannot be read: {error}; run the job again to write it") from error
 
