@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import shtab
 
-from pequod.cli import commands, demo, serve, top, watch
+from pequod.cli import commands, demo, pipeline, serve, top, watch
 from pequod.cli.output import write_json
 from pequod.errors import AccessDenied, BadRequest, PequodError, ProtocolError, Unavailable
 from pequod.wire import error_map
@@ -78,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_commands(subparsers)
     watch.add_command(subparsers)
     top.add_command(subparsers)
+    pipeline.add_command(subparsers)
     completion = subparsers.add_parser(
         "completion",
         help="print a script that completes commands in your shell",

@@ -1,0 +1,64 @@
+"""Cache joins on Spark give the rows that the oracle gives, and those of `Cache`."""
+
+import json
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from pequod.joins.parser import parse
+from pequod.pipeline.compiler import Compiler, within
+from pequod.pipeline.files import table_of
+from tests.generator import random_scenario
+from tests.oracle import expected_rows, is_computed
+
+SCENARIOS = json.loads((Path(__file__).parent.parent / "conformance.json").read_text("utf-8"))
+SCHEMA = "key string, value string, bytes binary"
+
+
+def compiler(spark, texts, base):
+    table = table_of(sorted(base.items()))
+    rows = spark.createDataFrame(table) if base else spark.createDataFrame([], SCHEMA)
+    joins = [join for text in texts for join in parse(text)]
+    return Compiler(joins, lambda keys: within(rows, keys))
+
+
+def computed(rows):
+    return sorted(
+        (row["key"], row["value"] if row["bytes"] is None else bytes(row["bytes"])) for row in rows
+    )
+
+
+def check(spark, cases):
+    """Compare many small worlds at once: a job for each would take ten times as long."""
+    plans = [
+        compiler(spark, texts, base).rows().withColumn("case", F.lit(number))
+        for number, (texts, base) in enumerate(cases)
+    ]
+    found = reduce(lambda one, other: one.unionAll(other), plans).collect()
+    for number, (texts, base) in enumerate(cases):
+        expected = [(key, value) for key, value in expected_rows(texts, base) if key not in base]
+        mine = computed(row for row in found if row["case"] == number)
+        assert mine == expected, f"{texts} over {base}"
+
+
+def random_case(seed):
+    """The joins of a random scenario, and the base data that its puts leave."""
+    scenario = random_scenario(seed, steps=120)
+    base = dict(scenario.stored)
+    for kind, *arguments in scenario.steps:
+        if kind == "put":
+            base[arguments[0]] = arguments[1]
+        elif kind == "put_many":
+            base.update(arguments[0])
+        elif kind == "remove" and seed % 2:
+            base.pop(arguments[0], None)
+    joins = list(scenario.joins)
+    return joins, {key: value for key, value in base.items() if not is_computed(joins, key)}
+
+
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_random_worlds(spark, first):
+    cases = [random_case(seed) for seed in range(first, first + 10)]
+    check(spark, [case for case in cases if case[0]])
