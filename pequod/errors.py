@@ -12,6 +12,8 @@
     │   ├── JoinSyntaxError     it cannot even be parsed
     │   └── UnknownJoin         no join of that name is installed
     ├── MissingData             base data that is not in memory yet
+    ├── SourceDown              what is behind the cache, a database for one, does not answer
+    │   └── SourceBehind        it does, but a write that was asked for is not in the cache yet
     ├── AccessDenied            the server does not let this caller do that
     │   ├── Unauthorized        it came without a token, or with a wrong one
     │   └── Forbidden           its token does not go that far
@@ -127,6 +129,18 @@ class MissingData(PequodError):
 
     def details(self) -> dict[str, Any]:
         return {"missing": [list(keys) for keys in self.missing]}
+
+
+class SourceDown(PequodError):
+    """What is behind the cache does not answer; what is in memory is served all the same."""
+
+    code = "source_down"
+
+
+class SourceBehind(SourceDown):
+    """The cache does not have a write yet that was asked for."""
+
+    code = "source_behind"
 
 
 class AccessDenied(PequodError):

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import shtab
 
 from pequod.cli import commands, demo, serve, top, watch
-from pequod.errors import AccessDenied, PequodError, ProtocolError, Unavailable
+from pequod.errors import AccessDenied, PequodError, ProtocolError, SourceDown, Unavailable
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -23,8 +23,8 @@ examples:
 
 The server is that of --url, or of the variable PEQUOD_URL; a token is that of PEQUOD_TOKEN.
 
-exit codes: 0 done, 1 there is no such key, 2 a mistake in the request, 3 the server cannot be
-reached, 4 it does not let you do that.
+exit codes: 0 done, 1 there is no such key, 2 a mistake in the request, 3 the server, or the
+database behind it, cannot be reached, 4 it does not let you do that.
 """
 
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: PequodError) -> int:
-    if isinstance(error, Unavailable | ProtocolError):
+    if isinstance(error, Unavailable | ProtocolError | SourceDown):
         return UNREACHABLE
     return DENIED if isinstance(error, AccessDenied) else REFUSED
 

@@ -69,12 +69,15 @@ class AsyncClient:
 
     # The methods of `Cache`.
 
-    async def get(self, key: str) -> Value | None:
-        """The value of a key, or None."""
-        return await self._call("get", (key,), plain)
+    async def get(self, key: str, *, after: str | None = None) -> Value | None:
+        """The value of a key, or None; `after` is as for `scan`."""
+        return await self._call("get", (key,) if after is None else (key, after), plain)
 
-    async def put(self, key: str, value: Value) -> None:
-        """Set a base row; a key that a join computes is refused."""
+    async def put(self, key: str, value: Value) -> str | None:
+        """Set a base row; a key that a join computes is refused.
+
+        Gives a token for `after` if the row was written to a database behind the cache.
+        """
         return await self._call("put", (key, value), plain)
 
     async def remove(self, key: str) -> bool:
@@ -82,19 +85,31 @@ class AsyncClient:
         return await self._call("remove", (key,), plain)
 
     async def scan(
-        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+        self,
+        first: str,
+        last: str,
+        limit: int | None = None,
+        reverse: bool = False,
+        *,
+        after: str | None = None,
     ) -> list[Pair]:
-        """The rows with `first <= key < last`, in key order or reversed, at most `limit`."""
+        """The rows with `first <= key < last`, in key order or reversed, at most `limit`.
+
+        With the token of a write as `after`, the answer has that write: the server waits for it.
+        """
+        if after is not None:
+            return await self._call("scan", (first, last, limit, reverse, after), rows)
         if limit is None and not reverse:
             return await self._call("scan", (first, last), rows)
         return await self._call("scan", (first, last, limit, reverse), rows)
 
-    async def count(self, first: str, last: str) -> int:
-        """The number of rows with `first <= key < last`."""
-        return await self._call("count", (first, last), plain)
+    async def count(self, first: str, last: str, *, after: str | None = None) -> int:
+        """The number of rows with `first <= key < last`; `after` is as for `scan`."""
+        args = (first, last) if after is None else (first, last, after)
+        return await self._call("count", args, plain)
 
-    async def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
-        """Set many base rows in one step, or, if one of them is refused, none."""
+    async def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> str | None:
+        """Set many base rows in one step, or, if one of them is refused, none; see `put`."""
         return await self._call("put_many", (pairs_of(pairs),), plain)
 
     async def remove_range(self, first: str, last: str) -> int:

@@ -146,7 +146,7 @@ class Cache:
         """Set many base rows, or, if one of them is refused, none."""
         rows = checked_pairs(pairs)
         for key, _ in rows:
-            self._check_not_computed(key)
+            self.check_not_computed(key)
         for key, value in rows:
             self._put(key, value)
         self._limit_memory()
@@ -154,7 +154,7 @@ class Cache:
     def _put(self, key: str, value: Value) -> None:
         table = self._store.table(table_of(key))
         if not table.plain:
-            self._check_not_computed(key)
+            self.check_not_computed(key)
             self._residency.note(key, value)
             if self._residency.is_missing(key):
                 return
@@ -165,7 +165,7 @@ class Cache:
     def remove(self, key: str) -> bool:
         """Remove a base row; False if there was none."""
         check_key(key)
-        self._check_not_computed(key)
+        self.check_not_computed(key)
         self._residency.note(key, None)
         table = self._store.tables.get(table_of(key))
         if table is None:
@@ -185,7 +185,8 @@ class Cache:
                 removed += self.remove(key)
         return removed
 
-    def _check_not_computed(self, key: str) -> None:
+    def check_not_computed(self, key: str) -> None:
+        """Raise `ComputedKey` if a join computes this key, so that nobody may write it."""
         table = self._store.tables.get(table_of(key))
         if table is None or table.plain:
             return
@@ -315,7 +316,7 @@ class Cache:
         loading.pairs = checked_pairs(loading.pairs)
         rows = loading.rows_in(loading.keys)
         for key, _ in rows:
-            self._check_not_computed(key)
+            self.check_not_computed(key)
         self._tick += 1
         for gap in self._residency.missing(loading.keys):
             start = bisect_left(rows, gap.first, key=itemgetter(0))
@@ -328,6 +329,19 @@ class Cache:
         """Take computed and remote data of a range out of memory; it comes back when read."""
         keys = checked_keys(keys)
         self._eviction.evict(keys)
+
+    def invalidate(self, keys: tuple[str, str]) -> None:
+        """What is here of a remote range is wrong, and so is what is on its way: load it anew."""
+        keys = checked_keys(keys)
+        for loading in list(self._residency.loadings):
+            if loading.keys.overlaps(keys):
+                self._residency.loadings.discard(loading)
+        self._eviction.invalidate(keys)
+
+    @property
+    def is_over_limit(self) -> bool:
+        """True if what is here takes more memory than it may."""
+        return self._memory_limit is not None and self._store.account.bytes > self._memory_limit
 
     def _limit_memory(self) -> None:
         if self._memory_limit is not None and self._store.account.bytes > self._memory_limit:

@@ -38,6 +38,10 @@ class Eviction:
                     self._evict_status(status)
         self._evict_resident(keys)
 
+    def invalidate(self, keys: KeyRange) -> None:
+        """Take out the remote data of a range, and what was computed from it."""
+        self._evict_resident(keys)
+
     def make_room(self, limit: int, now: int) -> None:
         """Get under a limit of bytes, but for what is read right now."""
         while self._store.account.bytes > limit:

@@ -17,6 +17,7 @@ from pequod.server.binary import BinaryConnection
 from pequod.server.feeds import Feeds
 from pequod.server.garbage import Collector
 from pequod.server.http import Http
+from pequod.server.loading import Loader, Source
 from pequod.server.service import Service
 from pequod.server.tcp import Doorman, Port
 
@@ -34,7 +35,11 @@ class Server:
     """
 
     def __init__(
-        self, config: ServerConfig | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        config: ServerConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        source: Source | None = None,
     ) -> None:
         """Reads all files that the configuration names; raises if something is wrong with them."""
         self._config = config or ServerConfig()
@@ -49,7 +54,8 @@ class Server:
         for path in self._config.joins:
             _install(self.cache, path)
         self._collector = Collector()
-        self.service = Service(self.cache, self._config, self._collector.stats)
+        self._source = source
+        self.service = Service(self.cache, self._config, self._collector.stats, source)
         self._port: Port | None = None
         self._http: Http | None = None
         self._listener: asyncio.Server | None = None
@@ -76,8 +82,9 @@ class Server:
 
     async def start(self) -> None:
         """Listen."""
-        feeds = Feeds(self.cache, self._clock, self._config)
-        port = Port(self.service, self._access, self._config, feeds)
+        loader = Loader(self.cache, self._source)
+        feeds = Feeds(self.cache, self._clock, self._config, loader)
+        port = Port(self.service, self._access, self._config, feeds, loader)
         http = Http(port)
         port.binary, port.http = BinaryConnection, http.connection
         try:
@@ -114,6 +121,7 @@ class Server:
             session.close("the server stops")
         await _emptied(port, _ABORT_SECONDS)
         port.stop()
+        await port.loader.stop()
         await http.stop()
         self._collector.stop()
 

@@ -6,18 +6,19 @@ one lookup and no checks of who is asking.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
 
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
-from pequod.engine.requests import check_key, checked_pairs, checked_range
+from pequod.engine.requests import check_key, check_value, checked_pairs, checked_range
 from pequod.errors import BadRequest, BadValue, Forbidden, OversizedKey, TooLarge, UnknownMethod
 from pequod.joins.parser import parse
 from pequod.keys import EVERYTHING, KeyRange, Pair, Value, point, prefix
 from pequod.server.access import ADMIN, READ, WRITE, Principal
+from pequod.server.loading import Later, Source
 
 Method = Callable[..., Any]
 Methods = Mapping[str, Method]
@@ -56,8 +57,11 @@ class Service:
         cache: Cache,
         config: ServerConfig,
         more_stats: Callable[[], dict[str, Any]] = dict,
+        source: Source | None = None,
     ) -> None:
+        """Base data that lives elsewhere is written, and waited for, there."""
         self._cache = cache
+        self._source = source
         self._more_stats = more_stats
         self._config = config
         self._max_rows = config.max_rows
@@ -67,15 +71,15 @@ class Service:
         self.errors: Counter[str] = Counter()
         self.connections = 0
         self._methods: dict[str, Method] = {
-            "get": cache.get,
+            "get": self._bounded_get(),
             "scan": self._bounded_scan(),
-            "count": cache.count,
+            "count": self.count,
             "explain": cache.explain,
             "joins": cache.joins,
             "stats": self.stats,
             "put": self.put,
             "put_many": self.put_many,
-            "remove": cache.remove,
+            "remove": self.remove,
             "remove_range": self.remove_range,
             "add_join": self.add_join,
             "drop_join": cache.drop_join,
@@ -111,7 +115,7 @@ class Service:
 
         return confined
 
-    def _reach_of_get(self, key: str) -> list[KeyRange]:
+    def _reach_of_get(self, key: str, *_: Any) -> list[KeyRange]:
         check_key(key)
         return [point(key)]
 
@@ -146,13 +150,19 @@ class Service:
 
     def _bounded_scan(self) -> Method:
         """`scan` with the limits of an answer; a closure, for it is called most of all."""
-        scan_cache, check_size = self._cache.scan, self._check_size
+        scan_cache, check_size, check_reached = self._cache.scan, self._check_size, self._reach
         max_rows, few_rows = self._max_rows, min(_FEW_ROWS, self._max_rows)
         most = max_rows + 1
 
         def scan(
-            first: str, last: str, limit: int | None = None, reverse: bool = False
+            first: str,
+            last: str,
+            limit: int | None = None,
+            reverse: bool = False,
+            after: str | None = None,
         ) -> list[Pair]:
+            if after is not None:
+                check_reached(after)
             if limit is None or (limit.__class__ is int and limit > max_rows):
                 limit = most
             rows = scan_cache(first, last, limit, reverse)
@@ -161,6 +171,30 @@ class Service:
             return rows
 
         return scan
+
+    def _bounded_get(self) -> Method:
+        get_cached, check_reached = self._cache.get, self._reach
+
+        def get(key: str, after: str | None = None) -> Value | None:
+            if after is not None:
+                check_reached(after)
+            return get_cached(key)
+
+        return get
+
+    def count(self, first: str, last: str, after: str | None = None) -> int:
+        if after is not None:
+            self._reach(after)
+        return self._cache.count(first, last)
+
+    def _reach(self, after: str) -> None:
+        """Wait, if the cache does not have the write that gave this token."""
+        if self._source is None:
+            raise BadRequest(f"after: {after!r:.60} is no token of this server: it has no database")
+        if not isinstance(after, str):
+            raise BadRequest(f"after: a token is a text, not {type(after).__name__}")
+        if not self._source.has(after):
+            raise Later(partial(self._source.reach, after), again=True)
 
     def _check_size(self, rows: list[Pair]) -> None:
         if len(rows) > self._max_rows:
@@ -175,17 +209,58 @@ class Service:
             if size > most:
                 raise too_large(most)
 
-    def put(self, key: str, value: Value) -> None:
+    def put(self, key: str, value: Value) -> str | None:
+        """Gives a token if the row was written elsewhere first."""
         self._check_pair(key, value)
+        if self._source is not None:
+            check_key(key)
+            check_value(value)
+            if self._is_elsewhere(key):
+                raise Later(partial(self._write, self._source, [(key, value)]))
         self._cache.put(key, value)
+        return None
 
-    def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
+    def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> str | None:
         rows = checked_pairs(pairs)
         if len(rows) > self._max_rows:
             raise TooLarge(f"{len(rows)} rows at once, over {self._max_rows} (max_rows); put parts")
         for key, value in rows:
             self._check_pair(key, value)
+        if self._source is not None:
+            elsewhere = [row for row in rows if self._is_elsewhere(row[0])]
+            if elsewhere:
+                here = [row for row in rows if not self._is_elsewhere(row[0])]
+                raise Later(partial(self._write, self._source, elsewhere, here))
         self._cache.put_many(rows)
+        return None
+
+    def remove(self, key: str) -> bool:
+        if self._source is not None:
+            check_key(key)
+            if self._is_elsewhere(key):
+                raise Later(partial(self._remove, self._source, [key]))
+        return self._cache.remove(key)
+
+    def _is_elsewhere(self, key: str) -> bool:
+        """True if writes of a base key go to the source first."""
+        self._cache.check_not_computed(key)
+        assert self._source is not None, "there is nothing but here"
+        return self._source.takes(point(key))
+
+    async def _write(
+        self, source: Source, rows: Sequence[Pair], here: Sequence[Pair] = ()
+    ) -> str | None:
+        token, _ = await source.write(rows)
+        self._cache.put_many(here)
+        return token
+
+    async def _remove(self, source: Source, keys: list[str]) -> bool:
+        _, removed = await source.write([(key, None) for key in keys])
+        return removed > 0
+
+    async def _remove_many(self, source: Source, keys: list[str], within: KeyRange) -> int:
+        _, removed = await source.write([(key, None) for key in keys])
+        return removed + self._cache.remove_range(*within)
 
     def _check_pair(self, key: str, value: Value) -> None:
         if isinstance(key, str) and len(key) > self._config.max_key:
@@ -201,6 +276,11 @@ class Service:
     def remove_range(self, first: str, last: str) -> int:
         if self._cache.count(first, last) > self._max_rows:
             raise TooLarge(f"more than {self._max_rows} rows (max_rows); remove it part by part")
+        if self._source is not None and self._source.takes(checked_range(first, last)):
+            keys = [key for key, _ in self._cache.scan(first, last)]
+            elsewhere = [key for key in keys if self._source.takes(point(key))]
+            within = KeyRange(first, last)
+            raise Later(partial(self._remove_many, self._source, elsewhere, within))
         return self._cache.remove_range(first, last)
 
     def add_join(self, text: str) -> list[dict[str, Any]]:
@@ -227,7 +307,17 @@ def _timed(methods: Methods, name: str, *args: Any) -> tuple[float, Any]:
         raise unknown_method(name)
     check_arguments(name, method, args)
     begun = time.perf_counter()
-    result = method(*args)
+    try:
+        result = method(*args)
+    except Later as later:
+        if later.again:
+            raise
+        raise Later(partial(_timed_wait, later, begun)) from None
+    return (time.perf_counter() - begun) * 1e6, result
+
+
+async def _timed_wait(later: Later, begun: float) -> tuple[float, Any]:
+    result = await later.wait()
     return (time.perf_counter() - begun) * 1e6, result
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pequod.config import ServerConfig
 from pequod.server.access import Access
 from pequod.server.feeds import Feeds
+from pequod.server.loading import Loader
 from pequod.server.service import Service
 from pequod.wire import is_binary, packer
 
@@ -84,9 +85,15 @@ class Port:
     """Everything that the connections of a server share."""
 
     def __init__(
-        self, service: Service, access: Access, config: ServerConfig, feeds: Feeds
+        self,
+        service: Service,
+        access: Access,
+        config: ServerConfig,
+        feeds: Feeds,
+        loader: Loader,
     ) -> None:
         self.service = service
+        self.loader = loader
         self.access = access
         self.config = config
         self.feeds = feeds
