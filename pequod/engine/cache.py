@@ -9,6 +9,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -33,6 +34,7 @@ from pequod.engine.status import View
 from pequod.engine.store import Store, Table
 from pequod.engine.watching import Watch
 from pequod.errors import BadRequest, ComputedKey
+from pequod.joins.join import CacheJoin
 from pequod.joins.parser import parse
 from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, point, table_of
 
@@ -201,7 +203,13 @@ class Cache:
 
     def add_join(self, text: str) -> list[dict[str, Any]]:
         """Install the joins of `text`, all or none; gives the name and warnings of each."""
-        joins = parse(text)
+        return self._add_joins(parse(text))
+
+    def adopt_join(self, name: str, text: str) -> None:
+        """Install a join under the name that another cache gave it."""
+        self._add_joins([replace(join, name=name) for join in parse(text)])
+
+    def _add_joins(self, joins: list[CacheJoin]) -> list[dict[str, Any]]:
         new, named = self._catalogue.prepare(joins)
         self._uncompute(self._catalogue.outgoing(new), new)
         self._catalogue.adopt(new)
@@ -337,6 +345,13 @@ class Cache:
             if loading.keys.overlaps(keys):
                 self._residency.loadings.discard(loading)
         self._eviction.invalidate(keys)
+
+    def when_forgotten(self, forgotten: Callable[[KeyRange], object]) -> None:
+        """Have a function called with each remote range that leaves memory.
+
+        It is called in the middle of a change, so it must not use the cache.
+        """
+        self._eviction.forgotten = forgotten
 
     @property
     def is_over_limit(self) -> bool:

@@ -18,7 +18,9 @@ from pequod.errors import BadRequest, BadValue, Forbidden, OversizedKey, TooLarg
 from pequod.joins.parser import parse
 from pequod.keys import EVERYTHING, KeyRange, Pair, Value, point, prefix
 from pequod.server.access import ADMIN, READ, WRITE, Principal
+from pequod.server.claims import checked_changes, checked_stale, guarded
 from pequod.server.loading import Later, Source
+from pequod.server.node import Node
 
 Method = Callable[..., Any]
 Methods = Mapping[str, Method]
@@ -44,6 +46,9 @@ ROLE_FOR = {
     "remove_range": WRITE,
     "add_join": ADMIN,
     "drop_join": ADMIN,
+    "read": READ,
+    "write": WRITE,
+    "cluster": READ,
 }
 
 _FEW_ROWS = 64  # so few rows are not weighed before they are packed: each has its own limit
@@ -62,6 +67,7 @@ class Service:
         """Base data that lives elsewhere is written, and waited for, there."""
         self._cache = cache
         self._source = source
+        self._node = source if isinstance(source, Node) else None
         self._more_stats = more_stats
         self._config = config
         self._max_rows = config.max_rows
@@ -70,9 +76,10 @@ class Service:
         self.calls = dict.fromkeys((*ROLE_FOR, "timed"), 0)  # a Counter would cost twice as much
         self.errors: Counter[str] = Counter()
         self.connections = 0
+        self._plain_scan = self._bounded_scan()
         self._methods: dict[str, Method] = {
             "get": self._bounded_get(),
-            "scan": self._bounded_scan(),
+            "scan": self._plain_scan,
             "count": self.count,
             "explain": cache.explain,
             "joins": cache.joins,
@@ -82,8 +89,13 @@ class Service:
             "remove": self.remove,
             "remove_range": self.remove_range,
             "add_join": self.add_join,
-            "drop_join": cache.drop_join,
+            "drop_join": cache.drop_join if self._node is None else self._node.drop_join,
+            "read": self.read,
+            "write": self.write,
+            "cluster": self.cluster,
         }
+        if self._node is not None:
+            self._methods.update(guarded(self._node, self._methods))
         assert self._methods.keys() == ROLE_FOR.keys(), "a method without a role"
 
     # Who may call what.
@@ -124,13 +136,16 @@ class Service:
     def _reach_of_scan(self, first: str, last: str, *_: Any) -> list[KeyRange]:
         return [checked_range(first, last)]
 
-    _reach_of_count = _reach_of_remove_range = _reach_of_scan
+    _reach_of_count = _reach_of_remove_range = _reach_of_read = _reach_of_scan
 
     def _reach_of_put(self, key: str, value: Value) -> list[KeyRange]:
         return self._reach_of_get(key)
 
     def _reach_of_put_many(self, pairs: Any) -> Iterator[KeyRange]:
         return (point(key) for key, _ in checked_pairs(pairs))
+
+    def _reach_of_write(self, changes: Any) -> Iterator[KeyRange]:
+        return (point(key) for key, _ in checked_changes(changes))
 
     def _reach_of_add_join(self, text: str) -> Iterator[KeyRange]:
         """What the joins read and write: whoever installs them makes the one of the other."""
@@ -187,6 +202,31 @@ class Service:
             self._reach(after)
         return self._cache.count(first, last)
 
+    def read(
+        self,
+        first: str,
+        last: str,
+        limit: int | None = None,
+        reverse: bool = False,
+        after: str | None = None,
+        stale: float | None = None,
+    ) -> dict[str, Any]:
+        """A scan that says what it reflects; it may be so many seconds old, if that is said."""
+        if after:
+            self._reach(after)
+        if self._node is None:
+            return {"rows": self._plain_scan(first, last, limit, reverse), "cut": "", "age": 0.0}
+        keys = checked_range(first, last)
+        self._node.check_fresh(keys, checked_stale(stale))
+        rows = self._plain_scan(first, last, limit, reverse)
+        return {"rows": rows, "cut": self._node.cut(keys), "age": self._node.age(keys)}
+
+    def cluster(self) -> dict[str, Any]:
+        """How this node and the others see each other."""
+        if self._node is None:
+            raise BadRequest("this server is not part of a cluster; see `pequod serve --cluster`")
+        return self._node.status()
+
     def _reach(self, after: str) -> None:
         """Wait, if the cache does not have the write that gave this token."""
         if self._source is None:
@@ -241,6 +281,25 @@ class Service:
                 raise Later(partial(self._remove, self._source, [key]))
         return self._cache.remove(key)
 
+    def write(self, changes: Any) -> tuple[str | None, int]:
+        """Put and remove rows, in one step where they have one home.
+
+        Gives a token, and the number of rows removed.
+        """
+        checked = checked_changes(changes)
+        for key, value in checked:
+            self._check_pair(key, value if value is not None else "")
+            self._cache.check_not_computed(key)
+        if self._source is not None and any(self._is_elsewhere(key) for key, _ in checked):
+            raise Later(partial(self._source.write, checked))
+        removed = 0
+        for key, value in checked:
+            if value is None:
+                removed += self._cache.remove(key)
+            else:
+                self._cache.put(key, value)
+        return None, removed
+
     def _is_elsewhere(self, key: str) -> bool:
         """True if writes of a base key go to the source first."""
         self._cache.check_not_computed(key)
@@ -286,6 +345,9 @@ class Service:
     def add_join(self, text: str) -> list[dict[str, Any]]:
         if isinstance(text, str) and len(text) > self._config.max_join:
             raise TooLarge(f"join text over {self._config.max_join} bytes (max_join)")
+        if self._node is not None:
+            parse(text)  # a mistake is told at once
+            return self._node.add_join(text)
         return self._cache.add_join(text)
 
     def stats(self) -> dict[str, Any]:
