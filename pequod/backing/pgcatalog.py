@@ -97,10 +97,12 @@ async def _check_indexes(connection: Any, table: Table, oid: int) -> None:
             f"no index of {table.name} serves {table.text}; create one: "
             f"CREATE INDEX ON {quoted(table.name)} ({listed(table.key_columns)})"
         )
-    is_unique = any(unique and set(names) == columns for unique, *_, names in indexes)
-    if table.mode == THROUGH and not is_unique:
+    uniques = [set(names) for unique, *_, names in indexes if unique]
+    if columns not in uniques and (
+        table.mode == THROUGH or not any(one <= columns for one in uniques)
+    ):
         raise BadRequest(
-            f"{table.name} is written through, so that its key must be unique; create an index: "
+            f"two rows of {table.name} may have one key; create an index: "
             f"CREATE UNIQUE INDEX ON {quoted(table.name)} ({listed(table.key_columns)})"
         )
     cursor = await connection.execute("SELECT relreplident FROM pg_class WHERE oid = %s", [oid])

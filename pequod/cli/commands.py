@@ -64,7 +64,11 @@ def add_commands(subparsers: Any) -> None:
     )
     rows.add_argument("--limit", type=_rows_number, metavar="N", help="at most so many rows")
     rows.add_argument("--reverse", action="store_true", help="the last rows first")
-    command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
+    number = command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
+    for one in (rows, number):
+        one.add_argument(
+            "--after", metavar="TOKEN", help="wait for the write that gave this token (databases)"
+        )
     joining = command(add_join, "add_join", "install cache joins", "addjoin -f twip.pq")
     joining.add_argument("text", nargs="?", help="the joins, in the cache-join language")
     joining.add_argument("-f", "--file", help="a file with joins; - is standard input")
@@ -236,6 +240,8 @@ def remove_range(options: argparse.Namespace) -> int:
 def scan(options: argparse.Namespace) -> int:
     first, last = range_of(options)
     with client_of(options) as client:
+        if options.after is not None:
+            client.scan(first, last, 0, after=options.after)
         rows = client.iterate(first, last, reverse=options.reverse, page=_page(options.limit))
         rows = islice(rows, options.limit)
         if options.json:
@@ -252,7 +258,7 @@ def _page(limit: int | None) -> int:
 
 def count(options: argparse.Namespace) -> int:
     with client_of(options) as client:
-        _answer(options, client.count(*range_of(options)), print)
+        _answer(options, client.count(*range_of(options), after=options.after), print)
     return 0
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import shtab
 
-from pequod.cli import commands, demo, serve, top, watch
+from pequod.cli import commands, db, demo, serve, top, watch
 from pequod.errors import AccessDenied, PequodError, ProtocolError, SourceDown, Unavailable
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_commands(subparsers)
     demo.add_command(subparsers)
+    db.add_command(subparsers)
     commands.add_commands(subparsers)
     watch.add_command(subparsers)
     top.add_command(subparsers)

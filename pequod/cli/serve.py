@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pequod.cli.output import write_json
-from pequod.config import ServerConfig
+from pequod.config import ALIASES, ServerConfig
 from pequod.errors import BadRequest
 from pequod.server.access import ROLES, hash_of
 
@@ -28,6 +28,8 @@ examples:
   pequod serve --joins twip.pq
   pequod serve --config pequod.toml --check     is everything right with it?
   PEQUOD_MEMORY_LIMIT=2GB pequod serve --port 7800
+  pequod serve --db sqlite:///twip.db --tables twip.toml --joins twip.pq
+  pequod serve --db postgresql://app@db/twip --tables twip.toml --joins twip.pq --memory 2GB
 
 Every setting is a flag (--max-rows 5000), a variable (PEQUOD_MAX_ROWS=5000) or a line in the file
 of --config (max_rows = 5000); a flag beats a variable, and a variable the file. The token that may
@@ -97,7 +99,8 @@ def _add_flag(
             options["help"] += "; may be repeated"
         if metadata["choices"]:
             del options["metavar"]
-    parser.add_argument(flag, **options)
+    shorter = [f"--{short}" for short, long in ALIASES.items() if long == name]
+    parser.add_argument(flag, *shorter, **options)
 
 
 # Settings.
@@ -173,7 +176,8 @@ def serve(options: argparse.Namespace) -> int:
     if options.check:
         if options.json:
             shown = {one.name: getattr(config, one.name) for one in fields(config)}
-            write_json(shown | {"token": "set" if config.token else None})
+            hidden = {name: "set" for name in ("token", "db") if shown[name]}
+            write_json(shown | hidden)
         else:
             joins = len(server.cache.joins())
             print(f"fine: would listen on {config.host}:{config.port}, {joins} joins")

@@ -112,17 +112,25 @@ class Loader:
     async def _finish(self, call: Callable[[], Result], reason: MissingData | Later) -> Result:
         if isinstance(reason, MissingData):
             self.calls += 1
+        fetched: list[KeyRange] = []
         for _ in range(MAX_ROUNDS):
             if isinstance(reason, MissingData):
-                await self.fetch([KeyRange(*keys) for keys in reason.missing])
+                missing = [KeyRange(*keys) for keys in reason.missing]
+                fetched += missing
+                await self.fetch(missing)
             else:
                 result: Result = await reason.wait()
                 if not reason.again:
                     return result
             try:
-                return call()
+                result = call()
             except (MissingData, Later) as again:
                 reason = again
+                continue
+            if self._cache.is_over_limit:  # what does not fit is served, and not kept
+                for keys in fetched:
+                    self._cache.evict(keys)
+            return result
         raise SourceDown(f"data went faster than it came, {MAX_ROUNDS} times over; try again")
 
     def start(self, work: Awaitable[Any]) -> None:

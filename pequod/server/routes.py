@@ -264,7 +264,10 @@ class Routes:
         return result
 
     def _answer(self, result: Any, kind: str = JSON) -> "Answer":
-        return answer(result, kind, limit=self._port.config.max_reply)
+        more, database = "", self._port.database
+        if database is not None and database.age:
+            more = f"Age: {int(database.age)}\r\nX-Pequod-Age: {database.age:.3f}\r\n"
+        return answer(result, kind, limit=self._port.config.max_reply, more=more)
 
     # The server itself.
 
@@ -279,6 +282,9 @@ class Routes:
     def ready(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         if self._port.draining:
             return answer({"status": "stopping"}, status=503)
+        database = self._port.database
+        if database is not None and not database.is_ready:
+            return answer({"status": "catching up", "database": database.stats()}, status=503)
         return answer({"status": "ok"})
 
     def metrics(self, request: web.BaseRequest, caller: Caller) -> "Answer":

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from pequod.backing.base import Database
+from pequod.backing.mapping import read_tables
+from pequod.backing.opening import open_database
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.errors import BadRequest, PequodError
@@ -54,8 +57,14 @@ class Server:
         for path in self._config.joins:
             _install(self.cache, path)
         self._collector = Collector()
-        self._source = source
-        self.service = Service(self.cache, self._config, self._collector.stats, source)
+        self._database = _database(self._config)
+        assert source is None or self._database is None, "one source of data is enough"
+        self._source = source or self._database
+        if self._database is not None:
+            for table in self._database.tables:
+                self.cache.declare_remote(table.keys)
+        self._loader: Loader | None = None
+        self.service = Service(self.cache, self._config, self._stats, self._source)
         self._port: Port | None = None
         self._http: Http | None = None
         self._listener: asyncio.Server | None = None
@@ -82,9 +91,16 @@ class Server:
 
     async def start(self) -> None:
         """Listen."""
-        loader = Loader(self.cache, self._source)
+        loader = self._loader = Loader(
+            self.cache,
+            self._source,
+            seconds=self._config.db_seconds,
+            at_once=self._config.db_connections,
+        )
+        if self._database is not None:
+            await self._database.start(self.cache)
         feeds = Feeds(self.cache, self._clock, self._config, loader)
-        port = Port(self.service, self._access, self._config, feeds, loader)
+        port = Port(self.service, self._access, self._config, feeds, loader, self._database)
         http = Http(port)
         port.binary, port.http = BinaryConnection, http.connection
         try:
@@ -97,6 +113,8 @@ class Server:
                 backlog=BACKLOG,
             )
         except (OSError, UnicodeError) as error:
+            if self._database is not None:
+                await self._database.stop()
             reason = getattr(error, "strerror", None) or error
             raise BadRequest(
                 f"cannot listen on {self._config.host}:{self._config.port}: {reason}; "
@@ -122,8 +140,22 @@ class Server:
         await _emptied(port, _ABORT_SECONDS)
         port.stop()
         await port.loader.stop()
+        if self._database is not None:
+            await self._database.stop()
         await http.stop()
         self._collector.stop()
+
+    def _stats(self) -> dict[str, Any]:
+        found = dict(self._collector.stats())
+        if self._loader is not None and self._source is not None:
+            calls = self.service.calls
+            reads = calls["get"] + calls["scan"] + calls["count"]
+            found["loading"] = self._loader.stats() | {
+                "hit_rate": round(1 - self._loader.calls / reads, 6) if reads else None
+            }
+        if self._database is not None:
+            found["database"] = self._database.stats()
+        return found
 
 
 async def _emptied(port: Port, seconds: float) -> None:
@@ -131,6 +163,20 @@ async def _emptied(port: Port, seconds: float) -> None:
     end = port.loop.time() + seconds
     while port.open and port.loop.time() < end:
         await asyncio.sleep(0.01)
+
+
+def _database(config: ServerConfig) -> Database | None:
+    if config.db is None or config.tables is None:
+        return None
+    return open_database(
+        config.db,
+        read_tables(config.tables),
+        slot=config.db_slot,
+        connections=config.db_connections,
+        seconds=config.db_seconds,
+        max_rows=config.db_max_rows,
+        wal_budget=config.db_wal_budget,
+    )
 
 
 def _access(config: ServerConfig) -> Access:

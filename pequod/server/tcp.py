@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from pequod.backing.base import Database
 from pequod.config import ServerConfig
 from pequod.server.access import Access
 from pequod.server.feeds import Feeds
@@ -91,8 +92,10 @@ class Port:
         config: ServerConfig,
         feeds: Feeds,
         loader: Loader,
+        database: Database | None = None,
     ) -> None:
         self.service = service
+        self.database = database
         self.loader = loader
         self.access = access
         self.config = config
