@@ -297,7 +297,7 @@ class Simulation:
                     continue
                 theirs = [list(o.ranges) for o in host.node.home.subscribers if o.node == other.name]
                 ours = list(other.node.subscriptions[name].ranges)
-                if theirs != [ours]:
+                if ours or theirs != [ours]:
                     raise Violation(f"{other.name} wants {ours} of {name}, which knows {theirs}")
 
 
