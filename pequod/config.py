@@ -82,6 +82,11 @@ class ServerConfig:
     db_wal_budget: int = _setting(
         "size", 1 << 30, "log that the database may keep for us before we drop all and begin anew"
     )
+    cluster: str | None = _setting("file", None, "map of the cluster that this server is part of")
+    node: str | None = _setting("text", None, "name of this server in the cluster's map")
+    cluster_log: int = _setting(
+        "size", 64 << 20, "changes that a home keeps for servers that were away or are slow"
+    )
     insecure: bool = _setting("flag", False, "listen beyond this machine without tokens")
     token: str | None = _setting("secret", None, "a token that may do everything")
     tokens: str | None = _setting("file", None, "file of tokens with roles and prefixes")
@@ -121,6 +126,10 @@ class ServerConfig:
                 _check(one.name, one.metadata, value)
         if (self.db is None) != (self.tables is None):
             raise BadRequest("db, tables: a database needs both, its address and its mapping")
+        if (self.cluster is None) != (self.node is None):
+            raise BadRequest(
+                "cluster, node: a server of a cluster needs both, the map and its name"
+            )
         if not _SLOT.fullmatch(self.db_slot):
             raise BadRequest(f"db_slot: {self.db_slot!r:.60} is not of a-z, 0-9 and _")
         if self.tls_key and not self.tls_cert:

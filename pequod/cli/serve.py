@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pequod.cli.output import write_json
+from pequod.client.address import address_of
+from pequod.cluster.partition import ClusterMap
 from pequod.config import ALIASES, ServerConfig
 from pequod.errors import BadRequest
 from pequod.server.access import ROLES, hash_of
@@ -27,6 +29,7 @@ EPILOG = """\
 examples:
   pequod serve --joins twip.pq
   pequod serve --config pequod.toml --check     is everything right with it?
+  pequod serve --cluster cluster.toml --node a
   PEQUOD_MEMORY_LIMIT=2GB pequod serve --port 7800
   pequod serve --db sqlite:///twip.db --tables twip.toml --joins twip.pq
   pequod serve --db postgresql://app@db/twip --tables twip.toml --joins twip.pq --memory 2GB
@@ -122,7 +125,20 @@ def configuration(options: argparse.Namespace, environment: Mapping[str, str]) -
         elif variable:
             written[one.name] = variable.split(",") if kind in ("files", "texts") else variable
     read = {name: _read(name, value) for name, value in written.items()}
-    return ServerConfig(**{**from_file, **ServerConfig.settings(read)})
+    settings = {**from_file, **ServerConfig.settings(read)}
+    return ServerConfig(**{**_own_address(settings), **settings})
+
+
+def _own_address(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the map of the cluster says that this server is."""
+    cluster, node = settings.get("cluster"), settings.get("node")
+    if not cluster or not node:
+        return {}
+    url = ClusterMap.read(cluster).nodes.get(node)
+    if url is None:
+        return {}  # the server says what is wrong
+    address = address_of(url, None, None)
+    return {"host": address.host, "port": address.port}
 
 
 def _file(path: str) -> dict[str, Any]:

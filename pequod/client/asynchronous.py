@@ -8,16 +8,18 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pequod.client.address import address_of
+from pequod.client.address import address_of, is_map
 from pequod.client.calls import (
     MAX_REPLY,
     PAGE_ROWS,
     REPEATABLE,
+    Answer,
     Backoff,
     Event,
     Pages,
+    answer_of,
     check_reply,
     check_sizes,
     checked_timeout,
@@ -31,6 +33,7 @@ from pequod.client.calls import (
     timed,
     unreachable,
 )
+from pequod.client.session import Session
 from pequod.errors import PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
 from pequod.keys import Pair, Value
 from pequod.wire import BROKEN, PUSH_ID, packed, packer, reply_unpacker
@@ -66,6 +69,15 @@ class AsyncClient:
         self._connecting: asyncio.Task[_Connection] | None = None
         self._backoff = Backoff()
         self._closed = False
+
+    # What `pequod.cluster` makes of the map of a cluster: it lies above, and tells by itself.
+    of_cluster: ClassVar["type[AsyncClient] | None"] = None
+
+    def __new__(cls, url: str | None = None, **_: Any) -> Self:
+        """With the path of a cluster's map, a client of that cluster."""
+        if cls is AsyncClient and cls.of_cluster is not None and is_map(url):
+            return super().__new__(cls.of_cluster)  # type: ignore[return-value]
+        return super().__new__(cls)
 
     # The methods of `Cache`.
 
@@ -140,6 +152,35 @@ class AsyncClient:
         """The result of a method, and the microseconds that it took in the server."""
         return await self._call("timed", (method, *args), timed)
 
+    async def read(
+        self,
+        first: str,
+        last: str,
+        limit: int | None = None,
+        reverse: bool = False,
+        *,
+        after: str | None = None,
+        stale: float | None = None,
+    ) -> Answer:
+        """A scan that says what it reflects; see `Answer`.
+
+        It has all that the tokens in `after` stand for. If a home cannot be reached, rows that are
+        up to `stale` seconds old will do.
+        """
+        return await self._call("read", (first, last, limit, reverse, after, stale), answer_of)
+
+    async def write(self, changes: Iterable[tuple[str, Value | None]]) -> tuple[str | None, int]:
+        """Put rows, and remove those with None; gives a token, and how many rows were removed."""
+        return await self._call("write", (pairs_of(changes),), tuple)
+
+    def session(self, token: str = "") -> Session:
+        """Reads and writes that see each other at whatever server; see `Session`."""
+        return Session(self, token)
+
+    async def cluster(self) -> dict[str, Any]:
+        """How a node of a cluster and the others see each other."""
+        return await self._call("cluster", (), structure)
+
     async def iterate(
         self, first: str, last: str, *, reverse: bool = False, page: int = PAGE_ROWS
     ) -> AsyncIterator[Pair]:
@@ -212,7 +253,8 @@ class AsyncClient:
             except TimedOut:
                 raise
             except Unavailable:
-                if method not in REPEATABLE or self._closed:
+                # If the connection stands, it is the server that says so.
+                if method not in REPEATABLE or self._closed or connection.is_open:
                     raise
 
     def _deadline(self) -> float:

@@ -62,6 +62,10 @@ class Log:
             self.bytes -= self._entries.popleft().size
         return self.number
 
+    def clear(self) -> None:
+        self.number = self.bytes = 0
+        self._entries.clear()
+
     def has_after(self, number: int) -> bool:
         """True if all changes after this number are still here."""
         return self.number - len(self._entries) <= number <= self.number
@@ -145,6 +149,15 @@ class Home:
         self._changed()
         return number
 
+    def renew(self, epoch: str) -> None:
+        """Begin another life: nobody's copies are known to be right any more."""
+        self.epoch = epoch
+        self.log.clear()
+        for subscriber in self.subscribers:
+            subscriber.ranges.clear()
+            subscriber.told = subscriber.looked = 0
+            self._start(subscriber, resumed=False)
+
     # Subscribers.
 
     def welcome(
@@ -165,7 +178,9 @@ class Home:
     def forget(self, subscriber: Subscriber) -> None:
         self.subscribers.pop(subscriber, None)
 
-    def fetch(self, subscriber: Subscriber, ranges: Sequence[KeyRange]) -> tuple[int, list[list[Pair]]]:
+    def fetch(
+        self, subscriber: Subscriber, ranges: Sequence[KeyRange]
+    ) -> tuple[int, list[list[Pair]]]:
         """The rows of ranges and the number up to which they are exact; from there changes follow.
 
         One step: nothing can happen between the reading and the subscribing.
@@ -179,7 +194,7 @@ class Home:
     def _rows(self, keys: KeyRange) -> list[Pair]:
         rows = self._base.scan(*keys)
         if not self.map.is_whole(keys, self.name):
-            rows = [row for row in rows if self.map.home_of(row[0]) == self.name]
+            rows = [row for row in rows if self.map.is_home(row[0], self.name)]
         return rows
 
     def drop(self, subscriber: Subscriber, ranges: Iterable[KeyRange]) -> None:

@@ -6,10 +6,12 @@ home that is added takes its share from all, and nothing else moves.
 """
 
 import re
+import tomllib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pequod.errors import BadRequest
@@ -156,12 +158,13 @@ class ClusterMap:
             raise BadRequest("a cluster has [nodes] and at least one [[partition]]")
         for name, url in self.nodes.items():
             if not _NAME.fullmatch(name) or not isinstance(url, str):
-                raise BadRequest(f"nodes: write {name!r} = \"pequod://host:port\"")
+                raise BadRequest(f'nodes: write {name!r} = "pequod://host:port"')
         used = [home for one in self.partitions for home in one.homes] + list(self.compute)
         for name in used:
             if name not in self.nodes:
                 raise BadRequest(
-                    f"{name!r} is a home or computes, but is no node; known: {', '.join(self.nodes)}"
+                    f"{name!r} is a home or computes, but no node; there are "
+                    f"{', '.join(self.nodes)}"
                 )
 
     # Where base keys live.
@@ -174,6 +177,13 @@ class ClusterMap:
                 f"{key!r:.100} is in no partition, so it has no home; add one to the cluster's map"
             )
         return self.partitions[place].home_of(key)
+
+    def is_home(self, key: str, home: str) -> bool:
+        """True if a key lives at that home."""
+        place = bisect_right(self._firsts, key) - 1
+        if place < 0 or key not in self.partitions[place].keys:
+            return False
+        return self.partitions[place].home_of(key) == home
 
     def pieces(self, keys: KeyRange) -> list[tuple[KeyRange, tuple[str, ...]]]:
         """The parts of a range that have a home, each with all homes that it may have."""
@@ -224,6 +234,18 @@ class ClusterMap:
         ]
 
     @classmethod
+    def read(cls, path: str) -> "ClusterMap":
+        """The map in a file."""
+        try:
+            return cls.of(tomllib.loads(Path(path).read_text("utf-8")))
+        except OSError as error:
+            raise BadRequest(f"cluster: cannot read {path}: {error.strerror}") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise BadRequest(f"cluster: {path} is not TOML: {error}") from error
+        except BadRequest as error:
+            raise BadRequest(f"cluster: {path}: {error}") from error
+
+    @classmethod
     def of(cls, written: Mapping[str, Any]) -> "ClusterMap":
         """The map that is written so in TOML; raises `BadRequest` with what is wrong in it."""
         unknown = written.keys() - {"nodes", "partition", "compute", "spread"}
@@ -233,7 +255,9 @@ class ClusterMap:
         if not isinstance(nodes, Mapping) or not isinstance(partitions, list):
             raise BadRequest('a cluster has [nodes] with lines like a = "pequod://host:7709"')
         try:
-            spread = [Spread(str(one["prefix"]), int(one["nodes"])) for one in written.get("spread", ())]
+            spread = [
+                Spread(str(one["prefix"]), int(one["nodes"])) for one in written.get("spread", ())
+            ]
             found = [_partition(one) for one in partitions]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRequest(f"the cluster's map lacks something: {error}") from error
@@ -246,7 +270,9 @@ def _partition(written: Mapping[str, Any]) -> Partition:
         return HashPartition(written["key"], written["hash"], written["homes"])
     if names == {"range", "split"}:
         first, last = written["range"]
-        return RangePartition(KeyRange(first, last), [(end, home) for end, home in written["split"]])
+        return RangePartition(
+            KeyRange(first, last), [(end, home) for end, home in written["split"]]
+        )
     if names == {"table", "home"}:
         keys = prefix(f"{written['table']}{BAR}")
         return RangePartition(keys, [(keys.last, written["home"])])

@@ -16,10 +16,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from pequod.client.tokens import Position
 from pequod.cluster.home import CHANGES, START, KeyChange
 from pequod.cluster.links import Connect, Link, Lost, Message
 from pequod.cluster.ranges import RangeSet
-from pequod.cluster.tokens import Position
 from pequod.errors import BadRequest, DataLost, PequodError, Unavailable
 from pequod.keys import KeyRange, Pair, Value
 

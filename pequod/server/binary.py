@@ -12,9 +12,12 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from pequod.cluster.connection import PEER
+from pequod.cluster.session import HomeSession
 from pequod.engine.requests import checked_range
 from pequod.errors import (
     BadRequest,
+    Forbidden,
     MissingData,
     OversizedKey,
     PequodError,
@@ -22,8 +25,10 @@ from pequod.errors import (
     Unauthorized,
     Unavailable,
 )
+from pequod.server.access import ADMIN, Principal
 from pequod.server.feeds import Listener
 from pequod.server.loading import Later
+from pequod.server.node import Node
 from pequod.server.service import Methods, check_arguments, too_large, unknown_method
 from pequod.server.tcp import SLICE_SECONDS, Port, Session, peer_of
 from pequod.wire import BROKEN, PUSH_ID, error_map, request_unpacker
@@ -56,6 +61,7 @@ class BinaryConnection(Session):
         "_listeners",
         "_methods",
         "_owes",
+        "_peer",
         "_unpacker",
     )
 
@@ -70,6 +76,7 @@ class BinaryConnection(Session):
         self._begun = 0  # bytes of them before the first request that is not served
         self._busy = False  # requests wait for their turn, or for the client to read
         self._awaited = 0  # calls that are answered later
+        self._peer: HomeSession | None = None  # if it is another server of the cluster
         self._owes: object = None  # what the client has a deadline for, if not for reading
 
     # What the event loop calls.
@@ -88,6 +95,8 @@ class BinaryConnection(Session):
         super().resume_writing()
         for topic, listener in list((self._listeners or {}).items()):
             self._push(topic, listener)
+        if self._peer is not None and self._port.node is not None:
+            self._port.node.tell_soon()
         if self._busy:
             self._go_on()
 
@@ -95,6 +104,8 @@ class BinaryConnection(Session):
         for listener in (self._listeners or {}).values():
             listener.leave()
         self._listeners = None
+        if self._peer is not None and self._port.node is not None:
+            self._port.node.close_session(self._peer)
         super().connection_lost(error)
 
     # What the port calls.
@@ -287,6 +298,8 @@ class BinaryConnection(Session):
             method = getattr(self, f"_{name}")
             check_arguments(str(name), method, args)
             return method(*args)
+        if name == PEER and self._port.node is not None and self._caller is not None:
+            return self._called_by_peer(self._port.node, self._caller.principal, args)
         if self._methods is _NO_METHODS:
             raise Unauthorized("this server wants a token: give the client one, or PEQUOD_TOKEN")
         raise unknown_method(name)
@@ -295,6 +308,29 @@ class BinaryConnection(Session):
         self._caller = self._port.service.caller(self._port.access.principal(token))
         self._methods = self._caller.methods
         return self._caller.principal.role
+
+    # Other servers of the cluster.
+
+    def _called_by_peer(self, node: Node, principal: Principal, args: tuple[Any, ...]) -> Any:
+        if not principal.has_role(ADMIN) or principal.is_confined:
+            raise Forbidden("another server of the cluster needs a token that may do everything")
+        if self._transport is None:
+            raise Unavailable("the other server has left")
+        if self._peer is None:
+            ahead = self._transport.get_write_buffer_size
+            end = partial(self.close, "another server that is not heard of")
+            self._peer = node.session(self._tell_peer, ahead, end)
+        call = partial(self._peer.call, *args)
+        try:
+            return call()
+        except (MissingData, Later) as reason:
+            raise Later(partial(node.finish_base, call, reason)) from None
+        except (TypeError, ValueError) as error:
+            raise BadRequest(f"{PEER}: {error}") from error
+
+    def _tell_peer(self, message: tuple[object, ...]) -> None:
+        if self._transport is not None:
+            self._transport.write(self._port.pack((PUSH_ID, PEER, message)))
 
     # Watched ranges.
 

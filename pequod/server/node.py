@@ -12,20 +12,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from pequod.cluster.agreement import JOINS, Agreement
+from pequod.client.tokens import cut_of, text_of
 from pequod.cluster.home import Home, KeyChange
 from pequod.cluster.links import Connect, Link, Message
 from pequod.cluster.partition import ClusterMap
 from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription, Timing
-from pequod.cluster.tokens import cut_of, text_of
 from pequod.engine.cache import Cache
-from pequod.errors import JoinError, MissingData, PequodError, SourceDown
+from pequod.errors import MissingData, PequodError, SourceDown
 from pequod.joins.containing import slots_of_range
-from pequod.joins.join import CacheJoin
-from pequod.joins.parser import parse
 from pequod.keys import KeyRange, Pair
+from pequod.server.joining import ClusterJoins
 from pequod.server.loading import Later, Loader, Source
+from pequod.server.recorded import Recorded
 
 MAX_REMEMBERED = 20_000  # ranges of which we know the homes
 
@@ -60,9 +59,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_telling = False
         self._sessions: dict[HomeSession, None] = {}
-        self._joins: list[CacheJoin] | None = None
         self._behind: dict[KeyRange, list[Subscription]] = {}
-        self.agreement = Agreement(name, self._apply)
         for one in partitions.partitions:
             cache.declare_remote(one.keys)
         cache.when_forgotten(self._forgotten)
@@ -77,14 +74,17 @@ class Node:
                 epoch=new_epoch(),
                 is_durable=database is not None,
                 max_log=max_log,
-                changed=self._tell_soon,
+                changed=self.tell_soon,
             )
-        self._new_epoch = new_epoch
+        self.sink: Cache | Recorded = self.base  # where a database tells its changes
+        if self.home is not None:
+            self.sink = Recorded(self.base, self.home, new_epoch)
         self._base_loader: Loader | None = None
-        self.subscriptions = {home: self._subscription(home) for home in partitions.homes}
-        for join in cache.joins():
-            self._install_base(join["name"], join["text"])
-            self.agreement.note(join["name"], join["text"])
+        self.subscriptions: dict[str, Subscription] = {}
+        self.joins = ClusterJoins(
+            name, cache, self.base, self.subscriptions, self._sessions, self._joins_changed
+        )
+        self.subscriptions.update((home, self._subscription(home)) for home in partitions.homes)
 
     def _subscription(self, home: str) -> Subscription:
         return Subscription(
@@ -92,11 +92,11 @@ class Node:
             self._cache,
             self._link,
             lambda: (self.name, self.map.version),
-            lambda: self.agreement.digest,
+            lambda: self.joins.agreement.digest,
             timing=self.timing,
             clock=self.clock,
             heard=self._heard,
-            other=partial(self._told, home),
+            other=partial(self.joins.told, home),
         )
 
     # Life.
@@ -146,11 +146,11 @@ class Node:
             raise SourceDown(f"node {self.name} is no home: it only computes")
         session = HomeSession(
             self.home,
-            self.agreement,
+            self.joins.agreement,
             push,
             bytes_ahead=bytes_ahead,
             write=self._write_home,
-            joins=self._change_joins,
+            joins=self.joins.change,
             clock=self.clock,
             end=end,
         )
@@ -166,10 +166,29 @@ class Node:
         assert self._base_loader is not None, "the node is not started"
         return await self._base_loader.finish(call, reason)
 
+    # Joins.
+
+    def add_join(self, text: str) -> list[dict[str, Any]]:
+        """Install joins everywhere; it takes time."""
+        raise Later(partial(self._ask_first, "add_join", text))
+
+    def drop_join(self, name: str) -> None:
+        raise Later(partial(self._ask_first, "drop_join", name))
+
+    async def _ask_first(self, method: str, argument: str) -> Any:
+        first = self.map.homes[0]
+        try:
+            async with asyncio.timeout(self._read_seconds):
+                return await self.subscriptions[first].ask(method, argument)
+        except TimeoutError as error:
+            raise SourceDown(
+                f"home {first}, which keeps the list of joins, does not answer; try again"
+            ) from error
+
     # The home.
 
-    def _tell_soon(self) -> None:
-        """What happens in one turn of the loop is told in one message."""
+    def tell_soon(self) -> None:
+        """Tell subscribers; what happens in one turn of the loop goes into one message."""
         if not self._is_telling:
             self._is_telling = True
             asyncio.get_running_loop().call_soon(self._tell)
@@ -283,8 +302,6 @@ class Node:
         return found
 
     def _find_behind(self, keys: KeyRange) -> list[Subscription]:
-        if self._joins is None:
-            self._joins = [one for join in self._cache.joins() for one in parse(join["text"])]
         homes: set[str] = set()
         todo, seen = [keys], set()
         while todo:
@@ -294,7 +311,7 @@ class Node:
             seen.add(one)
             for _, some in self.map.pieces(one):
                 homes.update(some)
-            for join in self._joins:
+            for join in self.joins.parsed():
                 if not join.output.containing_range({}).overlaps(one):
                     continue
                 slots = slots_of_range(join.output, one)
@@ -307,7 +324,7 @@ class Node:
         status: dict[str, Any] = {
             "node": self.name,
             "map": self.map.version,
-            "joins": self.agreement.digest,
+            "joins": self.joins.agreement.digest,
             "homes": {name: self._status_of(one) for name, one in self.subscriptions.items()},
         }
         if self.home is not None:
@@ -345,112 +362,8 @@ class Node:
             "gaps": one.gaps,
         }
 
-    # Joins.
-
-    def add_join(self, text: str) -> list[dict[str, Any]]:
-        """Install joins everywhere; it takes time."""
-        raise Later(partial(self._ask_first, "add_join", text))
-
-    def drop_join(self, name: str) -> None:
-        raise Later(partial(self._ask_first, "drop_join", name))
-
-    async def _ask_first(self, method: str, argument: str) -> Any:
-        first = self.map.homes[0]
-        try:
-            async with asyncio.timeout(self._read_seconds):
-                result = await self.subscriptions[first].ask(method, argument)
-        except TimeoutError as error:
-            raise SourceDown(
-                f"home {first}, which keeps the list of joins, does not answer; try again"
-            ) from error
-        return result
-
-    def _change_joins(self, kind: str, argument: Any) -> Any:
-        """What the first home does for all."""
-        if kind == "told":
-            self._tell_joins()
-            return None
-        if kind == "drop":
-            self._cache.drop_join(argument)
-            self._note(argument, None)
-            self._tell_joins()
-            return None
-        before = {join["name"] for join in self._cache.joins()}
-        answer = self._cache.add_join(argument)
-        texts = {join["name"]: join["text"] for join in self._cache.joins()}
-        new = [one["name"] for one in answer if one["name"] not in before]
-        try:
-            for name in new:
-                self._install_base(name, texts[name])
-        except PequodError:
-            self._withdraw(new)
-            raise
-        for name in new:
-            self._note(name, texts[name])
-        raise Later(partial(self._spread, new, answer))
-
-    def _withdraw(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._cache.drop_join(name)
-            self._note(name, None)
-
-    def _note(self, name: str, text: str | None) -> None:
-        if text is None and any(join["name"] == name for join in self.base.joins()):
-            self.base.drop_join(name)
-        self._joins = None
+    def _joins_changed(self) -> None:
         self._behind.clear()
-        self.agreement.note(name, text)
-
-    async def _spread(self, new: list[str], answer: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Tell the other homes, which may have rows that a join would compute."""
-        rows = [tuple(one) for one in self.agreement.rows()]
-        others = [one for name, one in self.subscriptions.items() if name != self.name]
-        try:
-            for one in others:
-                if one.is_live:  # whoever is not learns of it later
-                    await one.ask("joins", rows)
-        except JoinError:
-            self._withdraw(new)
-            self._tell_joins()
-            raise
-        except SourceDown:
-            pass
-        self._tell_joins()
-        return answer
-
-    def _tell_joins(self) -> None:
-        for session in list(self._sessions):
-            session.tell_joins()
-
-    def _told(self, home: str, message: Message) -> None:
-        """Another node tells of its joins; what it does not know of it is told in turn."""
-        if message[0] != JOINS:
-            return
-        self.agreement.merge(message[1])
-        if {tuple(one) for one in self.agreement.rows()} - {tuple(one) for one in message[1]}:
-            rows = [tuple(one) for one in self.agreement.rows()]
-            task = asyncio.ensure_future(self.subscriptions[home].ask("joins", rows))
-            task.add_done_callback(_note)
-
-    def _apply(self, name: str, text: str | None) -> None:
-        """Make a join so here, too."""
-        installed = {join["name"]: join["text"] for join in self._cache.joins()}
-        if text is not None and installed.get(name) != text:
-            self._install_base(name, text)
-        if name in installed and installed[name] != text:
-            self._cache.drop_join(name)
-        if text is not None and installed.get(name) != text:
-            self._cache.adopt_join(name, text)
-        self._joins = None
-        self._behind.clear()
-
-    def _install_base(self, name: str, text: str | None) -> None:
-        """A home knows the joins, too: their outputs may not be written."""
-        installed = {join["name"]: join["text"] for join in self.base.joins()}
-        if name in installed and installed[name] != text:
-            self.base.drop_join(name)
-        if text is not None:
-            self.base.adopt_join(name, text)
 
 
 class _OwnLink:
@@ -477,9 +390,3 @@ class _OwnLink:
     def close(self) -> None:
         self._node.close_session(self._session)
         self._lost()
-
-
-def _note(task: "asyncio.Future[Any]") -> None:
-    if not task.cancelled():
-        task.exception()
-

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import ssl
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from typing import Any, Self
 from pequod.backing.base import Database
 from pequod.backing.mapping import read_tables
 from pequod.backing.opening import open_database
+from pequod.cluster.connection import Connector
+from pequod.cluster.partition import ClusterMap
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.errors import BadRequest, PequodError
@@ -21,6 +24,7 @@ from pequod.server.feeds import Feeds
 from pequod.server.garbage import Collector
 from pequod.server.http import Http
 from pequod.server.loading import Loader, Source
+from pequod.server.node import Node
 from pequod.server.service import Service
 from pequod.server.tcp import Doorman, Port
 
@@ -59,10 +63,12 @@ class Server:
         self._collector = Collector()
         self._database = _database(self._config)
         assert source is None or self._database is None, "one source of data is enough"
-        self._source = source or self._database
-        if self._database is not None:
+        self.node = _node(self._config, self.cache, clock, self._database)
+        self._source = source or self.node or self._database
+        if self._database is not None:  # to a cluster, it is the home's
+            following = self.cache if self.node is None else self.node.base
             for table in self._database.tables:
-                self.cache.declare_remote(table.keys)
+                following.declare_remote(table.keys)
         self._loader: Loader | None = None
         self.service = Service(self.cache, self._config, self._stats, self._source)
         self._port: Port | None = None
@@ -98,9 +104,11 @@ class Server:
             at_once=self._config.db_connections,
         )
         if self._database is not None:
-            await self._database.start(self.cache)
+            await self._database.start(self.cache if self.node is None else self.node.sink)
         feeds = Feeds(self.cache, self._clock, self._config, loader)
-        port = Port(self.service, self._access, self._config, feeds, loader, self._database)
+        port = Port(
+            self.service, self._access, self._config, feeds, loader, self._database, self.node
+        )
         http = Http(port)
         port.binary, port.http = BinaryConnection, http.connection
         try:
@@ -121,6 +129,8 @@ class Server:
                 "choose another with --host and --port"
             ) from error
         self._port, self._http = port, http
+        if self.node is not None:
+            self.node.start()
         self._collector.start()
 
     async def stop(self) -> None:
@@ -140,6 +150,8 @@ class Server:
         await _emptied(port, _ABORT_SECONDS)
         port.stop()
         await port.loader.stop()
+        if self.node is not None:
+            await self.node.stop()
         if self._database is not None:
             await self._database.stop()
         await http.stop()
@@ -163,6 +175,34 @@ async def _emptied(port: Port, seconds: float) -> None:
     end = port.loop.time() + seconds
     while port.open and port.loop.time() < end:
         await asyncio.sleep(0.01)
+
+
+def _node(
+    config: ServerConfig, cache: Cache, clock: Callable[[], float], database: Database | None
+) -> Node | None:
+    if config.cluster is None or config.node is None:
+        return None
+    partitions = ClusterMap.read(config.cluster)
+    if config.node not in partitions.nodes:
+        raise BadRequest(
+            f"node: {config.node!r:.60} is not in {config.cluster}, "
+            f"which has {', '.join(partitions.nodes)}"
+        )
+    return Node(
+        config.node,
+        partitions,
+        cache,
+        connect=Connector(partitions, config.token),
+        new_epoch=lambda: secrets.token_hex(6),
+        clock=clock,
+        max_log=config.cluster_log,
+        base=Cache(
+            clock=clock,
+            memory_limit=config.memory_limit if database is not None else None,
+            subtables=config.subtables,
+        ),
+        database=database,
+    )
 
 
 def _database(config: ServerConfig) -> Database | None:

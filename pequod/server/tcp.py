@@ -15,6 +15,7 @@ from pequod.config import ServerConfig
 from pequod.server.access import Access
 from pequod.server.feeds import Feeds
 from pequod.server.loading import Loader
+from pequod.server.node import Node
 from pequod.server.service import Service
 from pequod.wire import is_binary, packer
 
@@ -93,9 +94,11 @@ class Port:
         feeds: Feeds,
         loader: Loader,
         database: Database | None = None,
+        node: Node | None = None,
     ) -> None:
         self.service = service
         self.database = database
+        self.node = node
         self.loader = loader
         self.access = access
         self.config = config

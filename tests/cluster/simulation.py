@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+from pequod.client.tokens import Position, cut_of, merged, text_of
 from pequod.cluster.partition import ClusterMap
 from pequod.cluster.subscriptions import Timing
-from pequod.cluster.tokens import Position, cut_of, merged, text_of
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.errors import DataLost, MissingData, PequodError, SourceDown, Unavailable
@@ -295,7 +295,9 @@ class Simulation:
             for other in self.hosts.values():
                 if host.node.home is None:
                     continue
-                theirs = [list(o.ranges) for o in host.node.home.subscribers if o.node == other.name]
+                theirs = [
+                    list(o.ranges) for o in host.node.home.subscribers if o.node == other.name
+                ]
                 ours = list(other.node.subscriptions[name].ranges)
                 if ours or theirs != [ours]:
                     raise Violation(f"{other.name} wants {ours} of {name}, which knows {theirs}")
@@ -392,7 +394,9 @@ class Client:
         simulation.tell(f"client {self._number}: {keys} at {host.name}: {answer['cut']}, {rows}")
         expected = expected_pairs(simulation.joins, simulation.base_at(cut), *keys)
         if rows != expected:
-            raise Violation(f"{host.name} claims that {keys} at {answer['cut']} is\n{rows}\nnot\n{expected}")
+            raise Violation(
+                f"{host.name} claims that {keys} at {answer['cut']} is\n{rows}\nnot\n{expected}"
+            )
         self._check_session(host, cut)
         self._check_age(cut, keys, answer["age"], stale)
 
@@ -470,7 +474,8 @@ def main() -> None:
         if done % 500 == 0 or (seeds and seed == seeds[-1]):
             seconds = time.monotonic() - began
             print(
-                f"{done} seeds in {seconds:.0f} s: {reads} answers true, {refused} refused, {reached}",
+                f"{done} seeds in {seconds:.0f} s: {reads} answers true, "
+                f"{refused} refused, {reached}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -72,7 +72,9 @@ def drop_later(self: Subscription, link: Any) -> None:
     if drops:
         ranges = [tuple(keys) for keys in drops]
         loop = asyncio.get_running_loop()
-        loop.call_later(0.2, lambda: link.call("drop", ranges).add_done_callback(lambda f: f.exception()))
+        loop.call_later(
+            0.2, lambda: link.call("drop", ranges).add_done_callback(lambda f: f.exception())
+        )
 
 
 def has_all(self: Log, number: int) -> bool:

@@ -51,7 +51,9 @@ def cut_of(token: str) -> dict[str, Position]:
     for part in filter(None, token.split("~")):
         found = _POSITION.fullmatch(part)
         if found is None:
-            raise BadRequest(f"after: {part!r:.60} is no token of a cluster: write home.epoch.number")
+            raise BadRequest(
+                f"after: {part!r:.60} is no token of a cluster: write home.epoch.number"
+            )
         cut[found[1]] = Position(found[1], found[2], int(found[3]))
     return cut
 
