@@ -67,6 +67,7 @@ class Sqlite(Database):
         self._connections: dict[ThreadPoolExecutor, sqlite3.Connection] = {}
         self._following: sqlite3.Connection | None = None
         self._version = -1
+        self._has_begun = False
         self._pruned = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -103,14 +104,16 @@ class Sqlite(Database):
         self._following = _opened(self._path)
         row = self._following.execute(_SEQUENCE).fetchone()
         end = row[0] if row else 0
-        if self.progress.position and not self._reaches_back(end):
+        if self._has_begun and not self._reaches_back(end):
             assert self._sink is not None, "it was started"
             self.warn("changes were missed; all ranges are loaded anew when they are read")
             for table in self.tables:
                 self._sink.invalidate(table.keys)
             self.progress.position = self.progress.head = end
-        elif not self.progress.position:
+            self.progress.advance(end)
+        elif not self._has_begun:
             self.progress.position = self.progress.head = end
+        self._has_begun = True
         self._pruned = self.progress.position
         self._version = -1
         self.progress.connected()
