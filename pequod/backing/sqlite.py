@@ -200,7 +200,7 @@ class Sqlite(Database):
                 f"SELECT {columns} FROM {_quoted(name)} WHERE {where} LIMIT 1", slots
             ).fetchone()
             found.append(
-                (key, None if row is None else table.value_of([_cell(cell) for cell in row]))
+                (key, None if row is None else table.value_maker()([_cell(cell) for cell in row]))
             )
         return found
 
@@ -278,14 +278,14 @@ class Sqlite(Database):
                 f"more than {self.max_rows} rows of {table.name} at once (db_max_rows); "
                 "ask for a smaller part of the range"
             )
-        key_of, split, pairs = table.key_maker(), len(table.slots), []
+        key_of, value_of, pairs = table.key_maker(), table.value_maker(len(table.slots)), []
         for row in rows:
             cells = [_cell(cell) for cell in row]
             key = key_of(cells)
             if key is None:
                 self.note_unfit(table)
             elif key in keys:
-                pairs.append((key, table.value_of(cells[split:])))
+                pairs.append((key, value_of(cells)))
         return pairs
 
     async def _write(self, changes: Sequence[Write]) -> tuple[int, int]:
