@@ -26,7 +26,7 @@ class _Decoder:
             (names.index(column), table.kinds.get(column) == BYTES)
             for column in table.value_columns
         ]
-        self._key_of = table.key_maker()
+        self._key_of, self._value_of = table.key_maker(), table.value_maker()
         self._is_full = relation.identity == "f"
         self._width = len(names)
 
@@ -43,7 +43,7 @@ class _Decoder:
             if is_bytes and isinstance(cell, str):
                 cell = bytes.fromhex(cell[2:])
             found.append(cell)
-        return self.table.value_of(found)
+        return self._value_of(found)
 
     def complete(self, new: Tuple, old: Tuple | None) -> None:
         """Fill in what an update left alone, if the old row was sent whole."""

@@ -31,6 +31,7 @@ _PART = re.compile(r"<([^<>|:]*)(?::(\d+))?>|([^<>]+)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 _SETTINGS = {"name", "key", "value", "mode"}
 _MOST = 1 << 63
+_TRUTHS: dict[Any, str] = {"t": "true", "f": "false"}
 
 Columns = Mapping[str, str]  # name -> what it holds
 Cell = str | bytes | None
@@ -97,13 +98,12 @@ class Table:
         ]
         head = self.head
 
-        def key_of(cells: Sequence[Cell]) -> str | None:
+        def key_of(cells: Sequence[Any]) -> str | None:
             key = head
             for place, width, is_number, after in steps:
                 cell = cells[place]
                 if not cell or cell.__class__ is bytes:
                     return None
-                assert isinstance(cell, str), "not bytes, not None"
                 if width is not None:
                     if is_number:
                         if cell[0] == "-":
@@ -120,17 +120,20 @@ class Table:
 
         return key_of
 
-    def value_of(self, cells: Sequence[Cell]) -> Value:
-        """The value that the cells of the value's columns make."""
-        if self.value is None:
-            return ""
-        if isinstance(self.value, str):
-            cell = _plain(cells[0], self.kinds[self.value])
-            return "" if cell is None else cell
-        found = {
-            column: _jsonable(cell, self.kinds[column]) for column, cell in zip(self.value, cells)
-        }
-        return json.dumps(found, ensure_ascii=False)
+    def value_maker(self, start: int = 0) -> Callable[[Sequence[Cell]], Value]:
+        """A function to the value from cells, of which those of its columns start somewhere."""
+        value, kinds = self.value, self.kinds
+        if value is None:
+            return lambda _: ""
+        if isinstance(value, str) and kinds[value] == TRUTH:
+            return lambda cells: _TRUTHS.get(cells[start], cells[start]) or ""
+        if isinstance(value, str):
+            return lambda cells: cells[start] or ""
+        columns = [(start + place, name, kinds[name]) for place, name in enumerate(value)]
+        return lambda cells: json.dumps(
+            {name: _jsonable(cells[place], kind) for place, name, kind in columns},
+            ensure_ascii=False,
+        )
 
     # From keys and values to rows.
 
@@ -232,12 +235,6 @@ def _exact(text: str, slot: Slot, kind: str) -> Any:
         return None
     number = int(text)
     return number if -_MOST <= number < _MOST else None
-
-
-def _plain(cell: Cell, kind: str) -> Value | None:
-    if kind == TRUTH and cell in ("t", "f"):
-        return "true" if cell == "t" else "false"
-    return cell
 
 
 def _jsonable(cell: Cell, kind: str) -> Any:

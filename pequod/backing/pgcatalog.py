@@ -47,9 +47,10 @@ WHERE i.indrelid = %s AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS N
     AND c.relam = (SELECT oid FROM pg_am WHERE amname = 'btree')
 """
 _SLOT = """
-SELECT active, active_pid, confirmed_flush_lsn::text, coalesce(wal_status, ''),
-    pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn)::bigint,
-    pg_wal_lsn_diff(pg_current_wal_flush_lsn(), restart_lsn)::bigint
+SELECT active::text, coalesce(active_pid, 0)::text, confirmed_flush_lsn::text,
+    coalesce(wal_status, ''),
+    coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn), 0)::bigint::text,
+    coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), restart_lsn), 0)::bigint::text
 FROM pg_replication_slots WHERE slot_name = %s
 """
 
@@ -141,8 +142,15 @@ async def slot_state(connection: Any, slot: str) -> dict[str, Any] | None:
     row = await (await connection.execute(_SLOT, [slot])).fetchone()
     if row is None:
         return None
-    names = ("active", "pid", "confirmed", "wal_status", "behind_bytes", "retained_bytes")
-    return dict(zip(names, row))
+    active, pid, confirmed, wal_status, behind, retained = row
+    return {
+        "active": active == "true",
+        "pid": int(pid) or None,
+        "confirmed": confirmed,
+        "wal_status": wal_status,
+        "behind_bytes": int(behind),
+        "retained_bytes": int(retained),
+    }
 
 
 async def init(connection: Any, tables: Sequence[Table], slot: str) -> list[str]:

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.string import TextLoader
 
 from pequod.backing import pgcatalog
 from pequod.backing.base import MAX_PAUSE_SECONDS, Database, Sink, Write
 from pequod.backing.changes import Changes
-from pequod.backing.mapping import BYTES, NUMBER, Bounds, Table
+from pequod.backing.mapping import NUMBER, Bounds, Table
 from pequod.backing.pgcatalog import listed, quoted
 from pequod.backing.pgoutput import Commit, Keepalive, Message, lsn_number, lsn_text
 from pequod.backing.replication import Stream, System
@@ -68,7 +69,7 @@ class Postgres(Database):
     async def start(self, sink: Sink) -> None:
         self._sink = sink
         try:
-            async with self._connection() as connection:
+            async with await self._opened() as connection:
                 self.tables = [await pgcatalog.bound(connection, one) for one in self.tables]
                 await pgcatalog.check_publication(connection, self._slot, self.tables)
                 if await pgcatalog.slot_state(connection, self._slot) is None:
@@ -287,8 +288,8 @@ class Postgres(Database):
 
         cursors, position = await self._run(run)
         for shape, cursor in zip(wanted, cursors):
-            self._collect(self.tables[shape[0]], cursor.pgresult, keys, found)
-        return lsn_number(position.pgresult.get_value(0, 0).decode()), found
+            self._collect(self.tables[shape[0]], await cursor.fetchall(), keys, found)
+        return lsn_number((await position.fetchone())[0]), found
 
     def _query(
         self, table: Table, shape: tuple[int, int, bool, bool], asked: list[tuple[int, Bounds]]
@@ -316,37 +317,31 @@ class Postgres(Database):
         only = f" WHERE {' AND '.join(where)}" if where else ""
         columns = ", ".join(f"s.{quoted(column)}" for column in table.columns)
         return (
-            f"SELECT r.n, t.* FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) "
+            f"SELECT t.*, r.n FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) "
             f"CROSS JOIN LATERAL (SELECT {columns} FROM {quoted(table.name)} AS s{only} "
             f"LIMIT {self.max_rows + 1}) AS t",
             params,
         )
 
     def _collect(
-        self, table: Table, result: Any, keys: Sequence[KeyRange], found: list[list[Pair]]
+        self, table: Table, rows: list[Any], keys: Sequence[KeyRange], found: list[list[Pair]]
     ) -> None:
         """Sort the rows of an answer into their ranges."""
-        if result.ntuples > self.max_rows:
+        if len(rows) > self.max_rows:
             raise TooLarge(
                 f"more than {self.max_rows} rows of {table.name} at once (db_max_rows); "
                 "ask for a smaller part of the range"
             )
-        key_of, value_of, get = table.key_maker(), table.value_of, result.get_value
-        width, split = len(table.columns), len(table.slots)
-        is_bytes = [table.kinds[column] == BYTES for column in table.columns]
-        for row in range(result.ntuples):
-            number = int(get(row, 0))
-            cells: list[Any] = []
-            for place in range(width):
-                cell = get(row, place + 1)
-                if cell is not None:
-                    cell = bytes.fromhex(cell[2:].decode()) if is_bytes[place] else cell.decode()
-                cells.append(cell)
-            key = key_of(cells)
+        key_of, value_of = table.key_maker(), table.value_maker(len(table.slots))
+        for row in rows:
+            key = key_of(row)
             if key is None:
                 self.note_unfit(table)
-            elif key in keys[number]:
-                found[number].append((key, value_of(cells[split:])))
+                continue
+            number = int(row[-1])
+            first, last = keys[number]
+            if first <= key < last:
+                found[number].append((key, value_of(row)))
 
     # Writing.
 
@@ -408,6 +403,10 @@ class Postgres(Database):
             if connection is None or connection.closed or connection.broken:
                 connection = None
                 connection = await self._opened()
+                # All but bytes as PostgreSQL writes it, which is how it comes in changes.
+                for kind in psycopg.postgres.types:
+                    if kind.name != "bytea":
+                        connection.adapters.register_loader(kind.oid, TextLoader)
             yield connection
         except BaseException:
             if connection is not None:  # it may be in the middle of something

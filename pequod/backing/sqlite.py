@@ -67,6 +67,7 @@ class Sqlite(Database):
         self._connections: dict[ThreadPoolExecutor, sqlite3.Connection] = {}
         self._following: sqlite3.Connection | None = None
         self._version = -1
+        self._has_begun = False
         self._pruned = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -103,14 +104,16 @@ class Sqlite(Database):
         self._following = _opened(self._path)
         row = self._following.execute(_SEQUENCE).fetchone()
         end = row[0] if row else 0
-        if self.progress.position and not self._reaches_back(end):
+        if self._has_begun and not self._reaches_back(end):
             assert self._sink is not None, "it was started"
             self.warn("changes were missed; all ranges are loaded anew when they are read")
             for table in self.tables:
                 self._sink.invalidate(table.keys)
             self.progress.position = self.progress.head = end
-        elif not self.progress.position:
+            self.progress.advance(end)
+        elif not self._has_begun:
             self.progress.position = self.progress.head = end
+        self._has_begun = True
         self._pruned = self.progress.position
         self._version = -1
         self.progress.connected()
@@ -197,7 +200,7 @@ class Sqlite(Database):
                 f"SELECT {columns} FROM {_quoted(name)} WHERE {where} LIMIT 1", slots
             ).fetchone()
             found.append(
-                (key, None if row is None else table.value_of([_cell(cell) for cell in row]))
+                (key, None if row is None else table.value_maker()([_cell(cell) for cell in row]))
             )
         return found
 
@@ -275,14 +278,14 @@ class Sqlite(Database):
                 f"more than {self.max_rows} rows of {table.name} at once (db_max_rows); "
                 "ask for a smaller part of the range"
             )
-        key_of, split, pairs = table.key_maker(), len(table.slots), []
+        key_of, value_of, pairs = table.key_maker(), table.value_maker(len(table.slots)), []
         for row in rows:
             cells = [_cell(cell) for cell in row]
             key = key_of(cells)
             if key is None:
                 self.note_unfit(table)
             elif key in keys:
-                pairs.append((key, table.value_of(cells[split:])))
+                pairs.append((key, value_of(cells)))
         return pairs
 
     async def _write(self, changes: Sequence[Write]) -> tuple[int, int]:

@@ -15,11 +15,9 @@ from pequod.client.calls import (
     MAX_REPLY,
     PAGE_ROWS,
     REPEATABLE,
-    Answer,
     Backoff,
     Event,
     Pages,
-    answer_of,
     check_reply,
     check_sizes,
     checked_timeout,
@@ -33,7 +31,7 @@ from pequod.client.calls import (
     timed,
     unreachable,
 )
-from pequod.client.session import Session
+from pequod.client.session import Claiming
 from pequod.errors import PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
 from pequod.keys import Pair, Value
 from pequod.wire import BROKEN, PUSH_ID, packed, packer, reply_unpacker
@@ -44,7 +42,7 @@ MAX_EVENTS = 10_000  # that wait for a listener; a slower one starts again
 _LOOKS = 4  # times that the oldest call is looked at before it is too late
 
 
-class AsyncClient:
+class AsyncClient(Claiming):
     """A client for asyncio with the methods of `Cache`.
 
     async with AsyncClient("pequod://localhost:7709") as pq:
@@ -151,35 +149,6 @@ class AsyncClient:
     async def timed(self, method: str, *args: Any) -> tuple[Any, float]:
         """The result of a method, and the microseconds that it took in the server."""
         return await self._call("timed", (method, *args), timed)
-
-    async def read(
-        self,
-        first: str,
-        last: str,
-        limit: int | None = None,
-        reverse: bool = False,
-        *,
-        after: str | None = None,
-        stale: float | None = None,
-    ) -> Answer:
-        """A scan that says what it reflects; see `Answer`.
-
-        It has all that the tokens in `after` stand for. If a home cannot be reached, rows that are
-        up to `stale` seconds old will do.
-        """
-        return await self._call("read", (first, last, limit, reverse, after, stale), answer_of)
-
-    async def write(self, changes: Iterable[tuple[str, Value | None]]) -> tuple[str | None, int]:
-        """Put rows, and remove those with None; gives a token, and how many rows were removed."""
-        return await self._call("write", (pairs_of(changes),), tuple)
-
-    def session(self, token: str = "") -> Session:
-        """Reads and writes that see each other at whatever server; see `Session`."""
-        return Session(self, token)
-
-    async def cluster(self) -> dict[str, Any]:
-        """How a node of a cluster and the others see each other."""
-        return await self._call("cluster", (), structure)
 
     async def iterate(
         self, first: str, last: str, *, reverse: bool = False, page: int = PAGE_ROWS

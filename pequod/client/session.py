@@ -1,9 +1,9 @@
-"""A session: reads that have all that this user has written and seen, at whatever server."""
+"""Sessions: reads that have all that a user has written and seen, at whatever server."""
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
-from pequod.client.calls import Answer, pairs_of
+from pequod.client.calls import Answer, answer_of, pairs_of, structure
 from pequod.client.tokens import Position, cut_of, merged, text_of
 from pequod.errors import BadRequest, DataLost
 from pequod.keys import Pair, Value, point
@@ -107,3 +107,39 @@ class Session:
             self._cut = merged(self._cut, cut_of(token))
         except BadRequest:
             self._other = token
+
+
+class Claiming:
+    """The methods of a client that are about what answers reflect."""
+
+    async def _call(self, method: str, args: tuple[Any, ...], read: Callable[[Any], Any]) -> Any:
+        raise NotImplementedError
+
+    async def read(
+        self,
+        first: str,
+        last: str,
+        limit: int | None = None,
+        reverse: bool = False,
+        *,
+        after: str | None = None,
+        stale: float | None = None,
+    ) -> Answer:
+        """A scan that says what it reflects; see `Answer`.
+
+        It has all that the tokens in `after` stand for. If a home cannot be reached, rows that are
+        up to `stale` seconds old will do.
+        """
+        return await self._call("read", (first, last, limit, reverse, after, stale), answer_of)
+
+    async def write(self, changes: Iterable[tuple[str, Value | None]]) -> tuple[str | None, int]:
+        """Put rows, and remove those with None; gives a token, and how many rows were removed."""
+        return await self._call("write", (pairs_of(changes),), tuple)
+
+    def session(self, token: str = "") -> Session:
+        """Reads and writes that see each other at whatever server; see `Session`."""
+        return Session(self, token)
+
+    async def cluster(self) -> dict[str, Any]:
+        """How a node of a cluster and the others see each other."""
+        return await self._call("cluster", (), structure)

@@ -10,7 +10,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 
 from pequod.engine.catalogue import Catalogue
@@ -36,7 +35,7 @@ from pequod.engine.watching import Watch
 from pequod.errors import BadRequest, ComputedKey
 from pequod.joins.join import CacheJoin
 from pequod.joins.parser import parse
-from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, point, table_of
+from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, point, prefix, table_of
 
 
 class Cache:
@@ -322,16 +321,26 @@ class Cache:
         if not (succeeded and is_open):
             return
         loading.pairs = checked_pairs(loading.pairs)
-        rows = loading.rows_in(loading.keys)
-        for key, _ in rows:
-            self.check_not_computed(key)
+        keys, values = loading.rows()
+        self._check_none_computed(keys)
         self._tick += 1
         for gap in self._residency.missing(loading.keys):
-            start = bisect_left(rows, gap.first, key=itemgetter(0))
-            for key, value in rows[start : bisect_left(rows, gap.last, key=itemgetter(0))]:
-                self._store.put(self._store.table(table_of(key)), key, value)
+            start = bisect_left(keys, gap.first)
+            end = bisect_left(keys, gap.last, start)
+            self._store.splice(keys[start:end], values[start:end])
             self._residency.arrive(ResidentRange(gap, self._tick + UNREAD_GRACE))
         self._limit_memory()
+
+    def _check_none_computed(self, keys: list[str]) -> None:
+        """`check_not_computed` for keys in order; where no join writes, it costs nothing."""
+        start = 0
+        while start < len(keys):
+            name = table_of(keys[start])
+            end = bisect_left(keys, prefix(name + BAR).last, start) if name else start + 1
+            if name in self._catalogue.views or name in self._catalogue.pulls:
+                for key in keys[start:end]:
+                    self.check_not_computed(key)
+            start = end
 
     def evict(self, keys: tuple[str, str]) -> None:
         """Take computed and remote data of a range out of memory; it comes back when read."""

@@ -55,12 +55,30 @@ def checked_pairs(pairs: object) -> list[Pair]:
     if not isinstance(pairs, Iterable) or isinstance(pairs, (str, bytes)):
         raise BadRequest(f"rows are pairs of key and value, not {type(pairs).__name__}")
     rows = list(pairs)
+    if _are_plain(rows):
+        return rows
     for pair in rows:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise BadRequest(f"rows are pairs of key and value, not {pair!r:.60}")
         check_key(pair[0])
         check_value(pair[1])
     return rows
+
+
+def _are_plain(rows: list[Pair]) -> bool:
+    """True if all rows are ASCII texts with nothing wrong: one look for all, as most rows are."""
+    try:
+        keys = "".join([key for key, _ in rows])
+        values = "".join([value for _, value in rows])  # type: ignore[misc]
+        return (
+            keys.isascii()
+            and values.isascii()
+            and len(values) <= MAX_VALUE
+            and all(0 < len(key) <= MAX_KEY for key, _ in rows)
+            and {pair.__class__ for pair in rows} <= {tuple, list}
+        )
+    except (TypeError, ValueError):
+        return False
 
 
 def check_settings(clock: object, memory_limit: object, subtables: object) -> None:

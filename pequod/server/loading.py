@@ -153,9 +153,13 @@ class Loader:
         loop = asyncio.get_running_loop()
         waiting: dict[asyncio.Future[None], None] = {}
         new: list[KeyRange] = []
-        for keys in _disjoint(missing):
-            waiting.update((fetch.done, None) for fetch in self._fetches.overlapping(keys))
-            new += self._fetches.gaps(keys)
+        disjoint = _disjoint(missing)
+        if len(self._fetches) == 0:
+            new = disjoint
+        else:
+            for keys in disjoint:
+                waiting.update((fetch.done, None) for fetch in self._fetches.overlapping(keys))
+                new += self._fetches.gaps(keys)
         if new:
             done = loop.create_future()
             done.add_done_callback(_note)

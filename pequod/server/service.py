@@ -46,10 +46,10 @@ ROLE_FOR = {
     "remove_range": WRITE,
     "add_join": ADMIN,
     "drop_join": ADMIN,
-    "read": READ,
-    "write": WRITE,
-    "cluster": READ,
 }
+# The methods that a cache does not have, for it knows nothing of tokens and other servers.
+CLAIM_ROLE_FOR = {"read": READ, "write": WRITE, "cluster": READ}
+_ROLE_FOR = ROLE_FOR | CLAIM_ROLE_FOR
 
 _FEW_ROWS = 64  # so few rows are not weighed before they are packed: each has its own limit
 
@@ -73,7 +73,7 @@ class Service:
         self._max_rows = config.max_rows
         self._started = time.monotonic()
         self._callers: dict[Principal, Caller] = {}
-        self.calls = dict.fromkeys((*ROLE_FOR, "timed"), 0)  # a Counter would cost twice as much
+        self.calls = dict.fromkeys((*_ROLE_FOR, "timed"), 0)  # a Counter would cost twice as much
         self.errors: Counter[str] = Counter()
         self.connections = 0
         self._plain_scan = self._bounded_scan()
@@ -96,7 +96,7 @@ class Service:
         }
         if self._node is not None:
             self._methods.update(guarded(self._node, self._methods))
-        assert self._methods.keys() == ROLE_FOR.keys(), "a method without a role"
+        assert self._methods.keys() == _ROLE_FOR.keys(), "a method without a role"
 
     # Who may call what.
 
@@ -110,7 +110,7 @@ class Service:
 
     def _table(self, principal: Principal) -> Iterator[tuple[str, Method]]:
         for name, method in self._methods.items():
-            if not principal.has_role(ROLE_FOR[name]):
+            if not principal.has_role(_ROLE_FOR[name]):
                 yield name, _refusal(name, principal)
             elif principal.is_confined:
                 yield name, self._confined(name, method, principal)
@@ -407,7 +407,7 @@ def too_large(limit: int) -> TooLarge:
 def _refusal(name: str, principal: Principal) -> Method:
     def refuse(*_: Any) -> None:
         raise Forbidden(
-            f"{name} needs the role {ROLE_FOR[name]}; token {principal.name} has {principal.role}"
+            f"{name} needs the role {_ROLE_FOR[name]}; token {principal.name} has {principal.role}"
         )
 
     return refuse

@@ -34,8 +34,8 @@ def lite(tmp_path) -> Iterator[SqliteSide]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def side(request) -> Iterator[Side]:
-    yield request.getfixturevalue("pg" if request.param == "postgres" else "lite")
+def side(request) -> Side:
+    return request.getfixturevalue("pg" if request.param == "postgres" else "lite")
 
 
 @pytest.fixture

@@ -157,13 +157,15 @@ def test_a_token_that_is_not_reached_says_how_far_behind(side, run):
     mapping = twip(side)
 
     async def scenario():
-        async with serving(side, mapping, db_seconds=0.1) as server:
-            async with AsyncClient(server.url) as pq:
-                token = "FFFFFFFF/0" if side.is_postgres else "1000000"
-                with pytest.raises((SourceBehind, SourceDown), match=r"behind|did not come"):
-                    await pq.scan(*prefix("t|ann|"), after=token)
-                with pytest.raises(BadRequest, match="no position"):
-                    await pq.scan(*prefix("t|ann|"), after="yesterday")
+        async with (
+            serving(side, mapping, db_seconds=0.1) as server,
+            AsyncClient(server.url) as pq,
+        ):
+            token = "FFFFFFFF/0" if side.is_postgres else "1000000"
+            with pytest.raises((SourceBehind, SourceDown), match=r"behind|did not come"):
+                await pq.scan(*prefix("t|ann|"), after=token)
+            with pytest.raises(BadRequest, match="no position"):
+                await pq.scan(*prefix("t|ann|"), after="yesterday")
 
     run(scenario())
 
@@ -243,11 +245,13 @@ def test_a_load_that_is_too_large_is_refused(side, run):
     fill(side, 4, 4)
 
     async def scenario():
-        async with serving(side, mapping, db_max_rows=10) as server:
-            async with AsyncClient(server.url) as pq:
-                with pytest.raises(TooLarge, match="smaller part"):
-                    await pq.scan(*prefix("p|"))
-                assert len(await pq.scan(*prefix("p|u1|"))) == 4
+        async with (
+            serving(side, mapping, db_max_rows=10) as server,
+            AsyncClient(server.url) as pq,
+        ):
+            with pytest.raises(TooLarge, match="smaller part"):
+                await pq.scan(*prefix("p|"))
+            assert len(await pq.scan(*prefix("p|u1|"))) == 4
 
     run(scenario())
 
@@ -282,19 +286,21 @@ def test_memory_is_kept_under_a_working_set_five_times_larger(side, run):
                 await pq.scan(*prefix(f"t|r{user}|"))
             whole = server.cache.stats()["bytes"]
         limit = whole // 5
-        async with serving(side, mapping, memory_limit=limit) as server:
-            async with AsyncClient(server.url) as pq:
-                most = 0
-                for turn in range(3 * users):
-                    user = f"r{(turn * 7) % users}"
-                    assert await pq.scan(*prefix(f"t|{user}|")) == timeline_of(side, user)
-                    most = max(most, server.cache.stats()["bytes"])
-                assert most <= 1.1 * limit
-                # Larger than all memory there is: served, and not kept.
-                assert await pq.scan(*prefix("p|")) == posts_of(side)
-                assert server.cache.stats()["bytes"] <= 1.1 * limit
-                assert await pq.scan(*prefix("t|r1|")) == timeline_of(side, "r1")
-                server.cache._check()
+        async with (
+            serving(side, mapping, memory_limit=limit) as server,
+            AsyncClient(server.url) as pq,
+        ):
+            most = 0
+            for turn in range(3 * users):
+                user = f"r{(turn * 7) % users}"
+                assert await pq.scan(*prefix(f"t|{user}|")) == timeline_of(side, user)
+                most = max(most, server.cache.stats()["bytes"])
+            assert most <= 1.1 * limit
+            # Larger than all memory there is: served, and not kept.
+            assert await pq.scan(*prefix("p|")) == posts_of(side)
+            assert server.cache.stats()["bytes"] <= 1.1 * limit
+            assert await pq.scan(*prefix("t|r1|")) == timeline_of(side, "r1")
+            server.cache._check()
 
     run(scenario())
 
@@ -338,7 +344,8 @@ def test_ready_and_metrics(side, run):
         ),
         (
             (
-                "CREATE TABLE posts (poster TEXT, time REAL, tweet TEXT, PRIMARY KEY (poster, time))",
+                "CREATE TABLE posts (poster TEXT, time REAL, tweet TEXT, "
+                "PRIMARY KEY (poster, time))",
             ),
             "p|<poster>|<time>",
             "column time of posts is",

@@ -235,29 +235,31 @@ def test_too_much_log_is_released(pg, run):
     fill(pg)
 
     async def scenario():
-        async with serving(pg, mapping, db_wal_budget=100_000) as server:
-            async with AsyncClient(server.url) as pq:
-                await pq.scan(*prefix("t|ann|"))
-                database = server._database
-                stream = database._stream
-                stream._loop.remove_reader(stream._socket)  # it stands still
-                pg.execute(
-                    "INSERT INTO posts SELECT 'u1', i, repeat('x', 100) "
-                    "FROM generate_series(1000, 5000) i"
+        async with (
+            serving(pg, mapping, db_wal_budget=100_000) as server,
+            AsyncClient(server.url) as pq,
+        ):
+            await pq.scan(*prefix("t|ann|"))
+            database = server._database
+            stream = database._stream
+            stream._loop.remove_reader(stream._socket)  # it stands still
+            pg.execute(
+                "INSERT INTO posts SELECT 'u1', i, repeat('x', 100) "
+                "FROM generate_series(1000, 5000) i"
+            )
+            await database._look_at_slot()
+            await until(lambda: database.drops == 1 and database.progress.down_since is None)
+            assert await pq.scan(*prefix("t|ann|")) == timeline_of(pg, "ann")
+
+            def behind():
+                found = pg.execute(
+                    "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn) "
+                    "FROM pg_replication_slots WHERE slot_name = %s",
+                    pg.slot,
                 )
-                await database._look_at_slot()
-                await until(lambda: database.drops == 1 and database.progress.down_since is None)
-                assert await pq.scan(*prefix("t|ann|")) == timeline_of(pg, "ann")
+                return found[0][0] < 100_000
 
-                def behind():
-                    found = pg.execute(
-                        "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn) "
-                        "FROM pg_replication_slots WHERE slot_name = %s",
-                        pg.slot,
-                    )
-                    return found[0][0] < 100_000
-
-                await until(behind)
+            await until(behind)
 
     run(scenario())
 

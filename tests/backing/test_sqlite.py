@@ -89,8 +89,8 @@ def test_the_command_line(lite, tmp_path, capsys):
     path.write_text(twip(lite))
     assert main(["db", "init", "--db", lite.url, "--tables", str(path)]) == 0
     assert "posts: followed" in capsys.readouterr().out
-    assert lite.execute("PRAGMA journal_mode") == [("wal",)]
     lite.execute("INSERT INTO posts VALUES ('bob', 1, 'x')")
+    assert lite.execute("PRAGMA journal_mode") == [("wal",)]
     assert main(["db", "status", "--db", lite.url, "--json"]) == 0
     assert '"kept_changes": 1' in capsys.readouterr().out
     assert main(["db", "drop", "--db", lite.url]) == 0
