@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import shtab
 
-from pequod.cli import commands, db, demo, serve, top, watch
+from pequod.cli import cluster, commands, db, demo, serve, top, watch
 from pequod.errors import AccessDenied, PequodError, ProtocolError, SourceDown, Unavailable
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -64,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"pequod {version('pequod')}")
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_commands(subparsers)
+    cluster.add_command(subparsers)
     demo.add_command(subparsers)
     db.add_command(subparsers)
     commands.add_commands(subparsers)
