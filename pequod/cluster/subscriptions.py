@@ -261,7 +261,7 @@ class Subscription:
 
     def _restart(self) -> None:
         """The copies are no longer exact for anything: they go."""
-        self.restarted += 1
+        self.restarted += bool(self.epoch)
         self._life += 1
         gone = list(self.ranges)
         self.ranges.clear()
