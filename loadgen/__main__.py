@@ -10,6 +10,7 @@ from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
 from loadgen.report import STDOUT, Findings, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
+from loadgen.scale import QUICK_SCALE, Scale, measure_scale
 
 EXAMPLES = """\
 examples:
@@ -18,6 +19,7 @@ examples:
   python -m loadgen engine --json engine.json    the table, and all measurements in a file
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
+  python -m loadgen scale                        a cluster with more and more compute servers
   python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
 
@@ -77,6 +79,15 @@ def parser() -> argparse.ArgumentParser:
     )
     pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
+    scale = benchmarks.add_parser(
+        "scale",
+        parents=[shared],
+        help="Twip on one server, and on clusters with 2 and 4 compute servers",
+        description="Server CPU of a timeline check as compute servers are added.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    scale.set_defaults(run=run_scale)
     return top
 
 
@@ -99,6 +110,12 @@ def run_rpc(options: argparse.Namespace) -> None:
 def run_pauses(options: argparse.Namespace) -> None:
     rows, calls = (20_000, 2_000) if options.quick else (options.rows, 200_000)
     _report("pauses", measure_pauses(rows, calls, options.seed), options)
+
+
+def run_scale(options: argparse.Namespace) -> None:
+    _report(
+        "scale", measure_scale(QUICK_SCALE if options.quick else Scale(), options.seed), options
+    )
 
 
 def _report(benchmark: str, findings: Findings, options: argparse.Namespace) -> None:

@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._pack = packer()
         self._unpacker = reply_unpacker(MAX_REPLY)
         self._number = 0
+        self.bytes = 0  # that went through it, in both directions
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
     def call(self, method: str, *args: Any) -> "asyncio.Future[Any]":
@@ -65,7 +66,9 @@ class Connection(asyncio.Protocol):
             return future
         self._number += 1
         self._waiting[self._number] = future
-        self._transport.write(self._pack((self._number, *request)))
+        message = self._pack((self._number, *request))
+        self.bytes += len(message)
+        self._transport.write(message)
         return future
 
     def close(self) -> None:
@@ -81,6 +84,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
             return
+        self.bytes += len(data)
         try:
             self._unpacker.feed(data)
             for message in self._unpacker:

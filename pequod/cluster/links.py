@@ -21,6 +21,8 @@ class Lost(Exception):
 class Link(Protocol):
     """A way to one other server."""
 
+    bytes: int  # that went through it
+
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
         """The answer of the other server, which may be an error; raises `Lost` without one."""
         ...

@@ -80,6 +80,7 @@ class Subscription:
         self._heard = heard
         self._other = other
         self._link: Link | None = None
+        self._bytes = 0  # of links that were lost
         self._attempt = 0
         self._life = 0  # of the copies: another one once they had to go
         self._drops: list[KeyRange] = []
@@ -89,6 +90,11 @@ class Subscription:
     def is_live(self) -> bool:
         """True if changes arrive."""
         return self._link is not None
+
+    @property
+    def bytes(self) -> int:
+        """What has come and gone over all links to this home so far."""
+        return self._bytes + (self._link.bytes if self._link is not None else 0)
 
     @property
     def position(self) -> Position:
@@ -212,6 +218,7 @@ class Subscription:
                 await asyncio.wait([lost], timeout=self._timing.beat)
         finally:
             self._lost(attempt, lost)
+            self._bytes += link.bytes
             link.close()
 
     async def _beat(self, link: Link) -> None:

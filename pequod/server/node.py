@@ -8,8 +8,10 @@ that is only asked for rows, is nothing special.
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from pequod.client.tokens import cut_of, text_of
@@ -25,6 +27,8 @@ from pequod.keys import KeyRange, Pair
 from pequod.server.joining import ClusterJoins
 from pequod.server.loading import Later, Loader, Source
 from pequod.server.recorded import Recorded
+
+_key = itemgetter(0)
 
 MAX_REMEMBERED = 20_000  # ranges of which we know the homes
 
@@ -221,8 +225,11 @@ class Node:
         found = await asyncio.gather(
             *(self.subscriptions[home].fetch(ranges) for home, ranges in wanted.items())
         )
-        rows = sorted(row for ranges in found for some in ranges for row in some)
-        return [[row for row in rows if row[0] in one] for one in keys] if len(keys) > 1 else [rows]
+        rows = sorted((row for ranges in found for some in ranges for row in some), key=_key)
+        return [
+            rows[bisect_left(rows, one.first, key=_key) : bisect_left(rows, one.last, key=_key)]
+            for one in keys
+        ]
 
     def takes(self, keys: KeyRange) -> bool:
         """True: every base key has a home, even if it is here; raises if it has none."""
@@ -357,6 +364,7 @@ class Node:
             "age_seconds": age if age < float("inf") else None,
             "ranges": len(one.ranges),
             "changes": one.changes,
+            "bytes": one.bytes,
             "resumed": one.resumed,
             "restarted": one.restarted,
             "gaps": one.gaps,
@@ -368,6 +376,8 @@ class Node:
 
 class _OwnLink:
     """The link of a node to its own home: a call and no more."""
+
+    bytes = 0
 
     def __init__(
         self, node: Node, received: Callable[[Message], None], lost: Callable[[], None]

@@ -90,6 +90,8 @@ class Network:
 class SimulatedLink:
     """Both ends of a link."""
 
+    bytes = 0
+
     def __init__(
         self,
         network: Network,
