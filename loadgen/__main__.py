@@ -10,6 +10,7 @@ from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
 from loadgen.report import STDOUT, Findings, benchmark_file, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
+from loadgen.scale import QUICK_SCALE, Scale, measure_scale
 
 EXAMPLES = """\
 examples:
@@ -26,6 +27,7 @@ examples:
   python -m loadgen engine                       the engine in one process, after some minutes
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
+  python -m loadgen scale                        a cluster with more and more compute servers
   python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
 RESULTS = Path("docs/benchmarks")
@@ -91,6 +93,15 @@ def parser() -> argparse.ArgumentParser:
     )
     pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
+    scale = benchmarks.add_parser(
+        "scale",
+        parents=[shared],
+        help="Twip on one server, and on clusters with 2 and 4 compute servers",
+        description="Server CPU of a timeline check as compute servers are added.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    scale.set_defaults(run=run_scale)
     return top
 
 
@@ -181,6 +192,12 @@ def run_compare(options: argparse.Namespace) -> None:
     from loadgen.compare import compare_files
 
     print(compare_files(options.old, options.new))
+
+
+def run_scale(options: argparse.Namespace) -> None:
+    _report(
+        "scale", measure_scale(QUICK_SCALE if options.quick else Scale(), options.seed), options
+    )
 
 
 def _report(

@@ -1,6 +1,7 @@
 """Pequod: an application cache whose views keep themselves fresh."""
 
 from pequod.client import AsyncClient, Client
+from pequod.cluster.client import ClusterClient
 from pequod.engine.cache import Cache
 from pequod.errors import (
     AccessDenied,
@@ -8,6 +9,7 @@ from pequod.errors import (
     BadRequest,
     BadValue,
     ComputedKey,
+    DataLost,
     Forbidden,
     JoinError,
     JoinSyntaxError,
@@ -16,6 +18,8 @@ from pequod.errors import (
     PequodError,
     ProtocolError,
     ServerFault,
+    SourceBehind,
+    SourceDown,
     TimedOut,
     TooLarge,
     Unauthorized,
@@ -33,7 +37,9 @@ __all__ = [
     "BadValue",
     "Cache",
     "Client",
+    "ClusterClient",
     "ComputedKey",
+    "DataLost",
     "Forbidden",
     "JoinError",
     "JoinSyntaxError",
@@ -43,6 +49,8 @@ __all__ = [
     "PequodError",
     "ProtocolError",
     "ServerFault",
+    "SourceBehind",
+    "SourceDown",
     "TimedOut",
     "TooLarge",
     "Unauthorized",

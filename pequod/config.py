@@ -16,8 +16,10 @@ from pequod.errors import BadRequest
 from pequod.wire import DEFAULT_PORT
 
 MIN_TOKEN = 16  # characters
+ALIASES = {"memory": "memory_limit"}  # shorter names of settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_SLOT = re.compile(r"[a-z0-9_]{1,63}", re.ASCII)
 _SCALE = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _DAY = 86_400
 
@@ -64,7 +66,27 @@ class ServerConfig:
     host: str = _setting("text", "127.0.0.1", "address to listen on")
     port: int = _setting("count", DEFAULT_PORT, "port to listen on; 0 is a free one", 0, 65535)
     joins: tuple[str, ...] = _setting("files", (), "file with cache joins to install")
-    memory_limit: int | None = _setting("size", None, "evict computed ranges beyond this")
+    memory_limit: int | None = _setting(
+        "size", None, "evict computed ranges, and those of a database, beyond this"
+    )
+    db: str | None = _setting(
+        "text", None, "database behind the cache: sqlite:///file.db or postgresql://..."
+    )
+    tables: str | None = _setting("file", None, "file that says which rows are which keys")
+    db_slot: str = _setting("text", "pequod", "replication slot and publication (PostgreSQL)")
+    db_connections: int = _setting("count", 4, "connections for loads and writes", 1, 1000)
+    db_seconds: float = _setting(
+        "seconds", 10.0, "time for a load, a write, and to catch up with a token", 0.01, _DAY
+    )
+    db_max_rows: int = _setting("count", 1_000_000, "rows of one load")
+    db_wal_budget: int = _setting(
+        "size", 1 << 30, "log that the database may keep for us before we drop all and begin anew"
+    )
+    cluster: str | None = _setting("file", None, "map of the cluster that this server is part of")
+    node: str | None = _setting("text", None, "name of this server in the cluster's map")
+    cluster_log: int = _setting(
+        "size", 64 << 20, "changes that a home keeps for servers that were away or are slow"
+    )
     insecure: bool = _setting("flag", False, "listen beyond this machine without tokens")
     token: str | None = _setting("secret", None, "a token that may do everything")
     tokens: str | None = _setting("file", None, "file of tokens with roles and prefixes")
@@ -102,6 +124,14 @@ class ServerConfig:
             value = getattr(self, one.name)
             if value != one.default:
                 _check(one.name, one.metadata, value)
+        if (self.db is None) != (self.tables is None):
+            raise BadRequest("db, tables: a database needs both, its address and its mapping")
+        if (self.cluster is None) != (self.node is None):
+            raise BadRequest(
+                "cluster, node: a server of a cluster needs both, the map and its name"
+            )
+        if not _SLOT.fullmatch(self.db_slot):
+            raise BadRequest(f"db_slot: {self.db_slot!r:.60} is not of a-z, 0-9 and _")
         if self.tls_key and not self.tls_cert:
             raise BadRequest("tls_key: a key without a certificate; give tls_cert too")
         if self.token is not None and len(self.token) < MIN_TOKEN:
@@ -128,6 +158,7 @@ class ServerConfig:
         known = {one.name: one.metadata["kind"] for one in fields(cls)}
         found: dict[str, Any] = {}
         for name, value in written.items():
+            name = ALIASES.get(name, name)
             if name not in known:
                 near = get_close_matches(name, known, 1)
                 hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"

@@ -12,6 +12,9 @@
     │   ├── JoinSyntaxError     it cannot even be parsed
     │   └── UnknownJoin         no join of that name is installed
     ├── MissingData             base data that is not in memory yet
+    ├── SourceDown              what is behind the cache, a database for one, does not answer
+    │   ├── SourceBehind        it does, but a write that was asked for is not in the cache yet
+    │   └── DataLost            a home without a database was started again; its rows are gone
     ├── AccessDenied            the server does not let this caller do that
     │   ├── Unauthorized        it came without a token, or with a wrong one
     │   └── Forbidden           its token does not go that far
@@ -128,6 +131,24 @@ class MissingData(PequodError):
 
     def details(self) -> dict[str, Any]:
         return {"missing": [list(keys) for keys in self.missing]}
+
+
+class SourceDown(PequodError):
+    """What is behind the cache does not answer; what is in memory is served all the same."""
+
+    code = "source_down"
+
+
+class SourceBehind(SourceDown):
+    """The cache does not have a write yet that was asked for."""
+
+    code = "source_behind"
+
+
+class DataLost(SourceDown):
+    """What a token stands for is gone: its home has no database, and was started again."""
+
+    code = "data_lost"
 
 
 class AccessDenied(PequodError):

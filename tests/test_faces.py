@@ -153,5 +153,8 @@ def test_conformance(scenario: dict[str, Any], kind: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_signatures_are_those_of_the_cache(client: type, name: str) -> None:
     theirs, ours = (inspect.signature(getattr(one, name)) for one in (client, Cache))
-    assert list(theirs.parameters.values()) == list(ours.parameters.values())
-    assert theirs.return_annotation == ours.return_annotation
+    # Only a server has a database behind it, whose writes give tokens to read after.
+    shared = [one for one in theirs.parameters.values() if one.name != "after"]
+    assert shared == list(ours.parameters.values())
+    if name not in ("put", "put_many"):
+        assert theirs.return_annotation == ours.return_annotation

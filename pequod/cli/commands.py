@@ -67,7 +67,11 @@ def add_commands(subparsers: Any) -> None:
     )
     rows.add_argument("--limit", type=_rows_number, metavar="N", help="at most so many rows")
     rows.add_argument("--reverse", action="store_true", help="the last rows first")
-    command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
+    number = command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
+    for one in (rows, number):
+        one.add_argument(
+            "--after", metavar="TOKEN", help="wait for the write that gave this token (databases)"
+        )
     digesting = "print how many rows a range has, and a digest of them"
     command(digest, "digest", digesting, "digest --prefix 'p|'", keys)
     joining = command(add_join, "add_join", "install cache joins", "addjoin -f twip.pq")
@@ -250,6 +254,8 @@ def remove_range(options: argparse.Namespace) -> int:
 def scan(options: argparse.Namespace) -> int:
     first, last = range_of(options)
     with client_of(options) as client:
+        if options.after is not None:
+            client.scan(first, last, 0, after=options.after)
         rows = client.iterate(first, last, reverse=options.reverse, page=_page(options.limit))
         rows = islice(rows, options.limit)
         if options.json:
@@ -266,7 +272,7 @@ def _page(limit: int | None) -> int:
 
 def count(options: argparse.Namespace) -> int:
     with client_of(options) as client:
-        _answer(options, client.count(*range_of(options)), print)
+        _answer(options, client.count(*range_of(options), after=options.after), print)
     return 0
 
 

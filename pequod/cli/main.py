@@ -8,9 +8,16 @@ from importlib.metadata import version
 
 import shtab
 
-from pequod.cli import commands, demo, pipeline, serve, top, watch
+from pequod.cli import cluster, commands, db, demo, pipeline, serve, top, watch
 from pequod.cli.output import write_json
-from pequod.errors import AccessDenied, BadRequest, PequodError, ProtocolError, Unavailable
+from pequod.errors import (
+    AccessDenied,
+    BadRequest,
+    PequodError,
+    ProtocolError,
+    SourceDown,
+    Unavailable,
+)
 from pequod.wire import error_map
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -25,8 +32,8 @@ examples:
 
 The server is that of --url, or of the variable PEQUOD_URL; a token is that of PEQUOD_TOKEN.
 
-exit codes: 0 done, 1 there is no such key, 2 a mistake in the request, 3 the server cannot be
-reached, 4 it does not let you do that.
+exit codes: 0 done, 1 there is no such key, 2 a mistake in the request, 3 the server, or the
+database behind it, cannot be reached, 4 it does not let you do that.
 """
 
 
@@ -58,7 +65,7 @@ def _complain(error: PequodError, as_json: bool) -> None:
 
 
 def exit_code(error: PequodError) -> int:
-    if isinstance(error, Unavailable | ProtocolError):
+    if isinstance(error, Unavailable | ProtocolError | SourceDown):
         return UNREACHABLE
     return DENIED if isinstance(error, AccessDenied) else REFUSED
 
@@ -74,7 +81,9 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"pequod {version('pequod')}")
     subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_commands(subparsers)
+    cluster.add_command(subparsers)
     demo.add_command(subparsers)
+    db.add_command(subparsers)
     commands.add_commands(subparsers)
     watch.add_command(subparsers)
     top.add_command(subparsers)

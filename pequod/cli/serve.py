@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pequod.cli.output import write_json
-from pequod.config import ServerConfig
+from pequod.client.address import address_of
+from pequod.cluster.partition import ClusterMap
+from pequod.config import ALIASES, ServerConfig
 from pequod.errors import BadRequest
 from pequod.server.access import ROLES, hash_of
 
@@ -27,7 +29,10 @@ EPILOG = """\
 examples:
   pequod serve --joins twip.pq
   pequod serve --config pequod.toml --check     is everything right with it?
+  pequod serve --cluster cluster.toml --node a
   PEQUOD_MEMORY_LIMIT=2GB pequod serve --port 7800
+  pequod serve --db sqlite:///twip.db --tables twip.toml --joins twip.pq
+  pequod serve --db postgresql://app@db/twip --tables twip.toml --joins twip.pq --memory 2GB
 
 Every setting is a flag (--max-rows 5000), a variable (PEQUOD_MAX_ROWS=5000) or a line in the file
 of --config (max_rows = 5000); a flag beats a variable, and a variable the file. The token that may
@@ -102,7 +107,8 @@ def _add_flag(
             options["help"] += "; may be repeated"
         if metadata["choices"]:
             del options["metavar"]
-    parser.add_argument(flag, **options)
+    shorter = [f"--{short}" for short, long in ALIASES.items() if long == name]
+    parser.add_argument(flag, *shorter, **options)
 
 
 # Settings.
@@ -124,7 +130,20 @@ def configuration(options: argparse.Namespace, environment: Mapping[str, str]) -
         elif variable:
             written[one.name] = variable.split(",") if kind in ("files", "texts") else variable
     read = {name: _read(name, value) for name, value in written.items()}
-    return ServerConfig(**{**from_file, **ServerConfig.settings(read)})
+    settings = {**from_file, **ServerConfig.settings(read)}
+    return ServerConfig(**{**_own_address(settings), **settings})
+
+
+def _own_address(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the map of the cluster says that this server is."""
+    cluster, node = settings.get("cluster"), settings.get("node")
+    if not cluster or not node:
+        return {}
+    url = ClusterMap.read(cluster).nodes.get(node)
+    if url is None:
+        return {}  # the server says what is wrong
+    address = address_of(url, None, None)
+    return {"host": address.host, "port": address.port}
 
 
 def _file(path: str) -> dict[str, Any]:
@@ -178,7 +197,8 @@ def serve(options: argparse.Namespace) -> int:
     if options.check:
         if options.json:
             shown = {one.name: getattr(config, one.name) for one in fields(config)}
-            write_json(shown | {"token": "set" if config.token else None})
+            hidden = {name: "set" for name in ("token", "db") if shown[name]}
+            write_json(shown | hidden)
         else:
             joins = len(server.cache.joins())
             print(f"fine: would listen on {config.host}:{config.port}, {joins} joins")

@@ -54,6 +54,15 @@ def address_of(url: str | None, token: str | None, tls: ssl.SSLContext | None) -
     return Address(parts.hostname, port, tls, token)
 
 
+def is_map(url: object) -> bool:
+    """True if this is the path of a cluster's map, and no address.
+
+    >>> is_map("cluster.toml"), is_map("pequod://cache.toml")
+    (True, False)
+    """
+    return isinstance(url, str) and url.endswith(".toml") and "://" not in url
+
+
 def _shown(url: object) -> str:
     """An address for an error: a token in it is for nobody's eyes."""
     text = str(url)

@@ -8,9 +8,9 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pequod.client.address import address_of
+from pequod.client.address import address_of, is_map
 from pequod.client.calls import (
     MAX_REPLY,
     PAGE_ROWS,
@@ -31,6 +31,7 @@ from pequod.client.calls import (
     timed,
     unreachable,
 )
+from pequod.client.session import Claiming
 from pequod.errors import PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
 from pequod.keys import Pair, Value
 from pequod.wire import BROKEN, PUSH_ID, packed, packer, reply_unpacker
@@ -41,7 +42,7 @@ MAX_EVENTS = 10_000  # that wait for a listener; a slower one starts again
 _LOOKS = 4  # times that the oldest call is looked at before it is too late
 
 
-class AsyncClient:
+class AsyncClient(Claiming):
     """A client for asyncio with the methods of `Cache`.
 
     async with AsyncClient("pequod://localhost:7709") as pq:
@@ -67,14 +68,26 @@ class AsyncClient:
         self._backoff = Backoff()
         self._closed = False
 
+    # What `pequod.cluster` makes of the map of a cluster: it lies above, and tells by itself.
+    of_cluster: ClassVar["type[AsyncClient] | None"] = None
+
+    def __new__(cls, url: str | None = None, **_: Any) -> Self:
+        """With the path of a cluster's map, a client of that cluster."""
+        if cls is AsyncClient and cls.of_cluster is not None and is_map(url):
+            return super().__new__(cls.of_cluster)  # type: ignore[return-value]
+        return super().__new__(cls)
+
     # The methods of `Cache`.
 
-    async def get(self, key: str) -> Value | None:
-        """The value of a key, or None."""
-        return await self._call("get", (key,), plain)
+    async def get(self, key: str, *, after: str | None = None) -> Value | None:
+        """The value of a key, or None; `after` is as for `scan`."""
+        return await self._call("get", (key,) if after is None else (key, after), plain)
 
-    async def put(self, key: str, value: Value) -> None:
-        """Set a base row; a key that a join computes is refused."""
+    async def put(self, key: str, value: Value) -> str | None:
+        """Set a base row; a key that a join computes is refused.
+
+        Gives a token for `after` if the row was written to a database behind the cache.
+        """
         return await self._call("put", (key, value), plain)
 
     async def remove(self, key: str) -> bool:
@@ -82,23 +95,35 @@ class AsyncClient:
         return await self._call("remove", (key,), plain)
 
     async def scan(
-        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+        self,
+        first: str,
+        last: str,
+        limit: int | None = None,
+        reverse: bool = False,
+        *,
+        after: str | None = None,
     ) -> list[Pair]:
-        """The rows with `first <= key < last`, in key order or reversed, at most `limit`."""
+        """The rows with `first <= key < last`, in key order or reversed, at most `limit`.
+
+        With the token of a write as `after`, the answer has that write: the server waits for it.
+        """
+        if after is not None:
+            return await self._call("scan", (first, last, limit, reverse, after), rows)
         if limit is None and not reverse:
             return await self._call("scan", (first, last), rows)
         return await self._call("scan", (first, last, limit, reverse), rows)
 
-    async def count(self, first: str, last: str) -> int:
-        """The number of rows with `first <= key < last`."""
-        return await self._call("count", (first, last), plain)
+    async def count(self, first: str, last: str, *, after: str | None = None) -> int:
+        """The number of rows with `first <= key < last`; `after` is as for `scan`."""
+        args = (first, last) if after is None else (first, last, after)
+        return await self._call("count", args, plain)
 
     async def digest(self, first: str, last: str) -> tuple[int, str]:
         """The number of rows of a range, and a digest of them."""
         return await self._call("digest", (first, last), plain)
 
-    async def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
-        """Set many base rows in one step, or, if one of them is refused, none."""
+    async def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> str | None:
+        """Set many base rows in one step, or, if one of them is refused, none; see `put`."""
         return await self._call("put_many", (pairs_of(pairs),), plain)
 
     async def remove_range(self, first: str, last: str) -> int:
@@ -201,7 +226,8 @@ class AsyncClient:
             except TimedOut:
                 raise
             except Unavailable:
-                if method not in REPEATABLE or self._closed:
+                # If the connection stands, it is the server that says so.
+                if method not in REPEATABLE or self._closed or connection.is_open:
                     raise
 
     def _deadline(self) -> float:

@@ -70,12 +70,15 @@ class Client:
 
     # The methods of `Cache`.
 
-    def get(self, key: str) -> Value | None:
-        """The value of a key, or None."""
-        return self._call("get", (key,), plain)
+    def get(self, key: str, *, after: str | None = None) -> Value | None:
+        """The value of a key, or None; `after` is as for `scan`."""
+        return self._call("get", (key,) if after is None else (key, after), plain)
 
-    def put(self, key: str, value: Value) -> None:
-        """Set a base row; a key that a join computes is refused."""
+    def put(self, key: str, value: Value) -> str | None:
+        """Set a base row; a key that a join computes is refused.
+
+        Gives a token for `after` if the row was written to a database behind the cache.
+        """
         return self._call("put", (key, value), plain)
 
     def remove(self, key: str) -> bool:
@@ -83,23 +86,35 @@ class Client:
         return self._call("remove", (key,), plain)
 
     def scan(
-        self, first: str, last: str, limit: int | None = None, reverse: bool = False
+        self,
+        first: str,
+        last: str,
+        limit: int | None = None,
+        reverse: bool = False,
+        *,
+        after: str | None = None,
     ) -> list[Pair]:
-        """The rows with `first <= key < last`, in key order or reversed, at most `limit`."""
+        """The rows with `first <= key < last`, in key order or reversed, at most `limit`.
+
+        With the token of a write as `after`, the answer has that write: the server waits for it.
+        """
+        if after is not None:
+            return self._call("scan", (first, last, limit, reverse, after), rows)
         if limit is None and not reverse:
             return self._call("scan", (first, last), rows)
         return self._call("scan", (first, last, limit, reverse), rows)
 
-    def count(self, first: str, last: str) -> int:
-        """The number of rows with `first <= key < last`."""
-        return self._call("count", (first, last), plain)
+    def count(self, first: str, last: str, *, after: str | None = None) -> int:
+        """The number of rows with `first <= key < last`; `after` is as for `scan`."""
+        args = (first, last) if after is None else (first, last, after)
+        return self._call("count", args, plain)
 
     def digest(self, first: str, last: str) -> tuple[int, str]:
         """The number of rows of a range, and a digest of them."""
         return self._call("digest", (first, last), plain)
 
-    def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
-        """Set many base rows in one step, or, if one of them is refused, none."""
+    def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> str | None:
+        """Set many base rows in one step, or, if one of them is refused, none; see `put`."""
         return self._call("put_many", (pairs_of(pairs),), plain)
 
     def remove_range(self, first: str, last: str) -> int:

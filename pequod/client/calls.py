@@ -26,7 +26,9 @@ _YEAR_SECONDS = 366 * 86_400
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 2.0
 
 # Calls that change nothing: if the connection is lost, they may be made again.
-REPEATABLE = frozenset({"get", "scan", "count", "digest", "explain", "joins", "stats", "auth"})
+REPEATABLE = frozenset(
+    {"get", "scan", "count", "digest", "read", "explain", "joins", "stats", "cluster", "auth"}
+)
 
 
 def plain(result: Any) -> Any:
@@ -102,6 +104,19 @@ def check_reply(message: Any) -> None:
     """Raise if a message from the server is no reply."""
     if message.__class__ is not tuple or len(message) != 3 or message[0].__class__ is not int:
         raise ProtocolError(f"the server sent no reply: {message!r:.100}; is it a Pequod server?")
+
+
+class Answer(NamedTuple):
+    """Rows, and what they reflect: a token of all that is in them, and how old they may be."""
+
+    rows: list[Pair]
+    cut: str
+    age: float  # seconds
+
+
+def answer_of(result: Any) -> Answer:
+    """The answer of `read`."""
+    return Answer(list(result["rows"]), result["cut"], result["age"])
 
 
 class Event(NamedTuple):

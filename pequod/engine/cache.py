@@ -9,8 +9,9 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
-from operator import itemgetter, lt
+from operator import lt
 from typing import Any
 
 from pequod.digests import RowsDigest
@@ -35,8 +36,9 @@ from pequod.engine.status import View
 from pequod.engine.store import Store, Table
 from pequod.engine.watching import Watch
 from pequod.errors import BadRequest, ComputedKey
+from pequod.joins.join import CacheJoin
 from pequod.joins.parser import parse
-from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, point, table_of
+from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, point, prefix, table_of
 
 
 class Cache:
@@ -155,7 +157,7 @@ class Cache:
         rows = checked_pairs(pairs)
         if not self._put_run(rows):
             for key, _ in rows:
-                self._check_not_computed(key)
+                self.check_not_computed(key)
             for key, value in rows:
                 self._put(key, value)
         self._limit_memory()
@@ -173,13 +175,13 @@ class Cache:
             return False
         if table.count(KeyRange(keys[0], keys[-1] + "\0")):
             return False
-        self._store.splice(table, keys, [value for _, value in rows])
+        self._store.splice(keys, [value for _, value in rows])
         return True
 
     def _put(self, key: str, value: Value) -> None:
         table = self._store.table(table_of(key))
         if not table.plain:
-            self._check_not_computed(key)
+            self.check_not_computed(key)
             self._residency.note(key, value)
             if self._residency.is_missing(key):
                 return
@@ -190,7 +192,7 @@ class Cache:
     def remove(self, key: str) -> bool:
         """Remove a base row; False if there was none."""
         check_key(key)
-        self._check_not_computed(key)
+        self.check_not_computed(key)
         self._residency.note(key, None)
         table = self._store.tables.get(table_of(key))
         if table is None:
@@ -210,7 +212,8 @@ class Cache:
                 removed += self.remove(key)
         return removed
 
-    def _check_not_computed(self, key: str) -> None:
+    def check_not_computed(self, key: str) -> None:
+        """Raise `ComputedKey` if a join computes this key, so that nobody may write it."""
         table = self._store.tables.get(table_of(key))
         if table is None or table.plain:
             return
@@ -225,7 +228,13 @@ class Cache:
 
     def add_join(self, text: str) -> list[dict[str, Any]]:
         """Install the joins of `text`, all or none; gives the name and warnings of each."""
-        joins = parse(text)
+        return self._add_joins(parse(text))
+
+    def adopt_join(self, name: str, text: str) -> None:
+        """Install a join under the name that another cache gave it."""
+        self._add_joins([replace(join, name=name) for join in parse(text)])
+
+    def _add_joins(self, joins: list[CacheJoin]) -> list[dict[str, Any]]:
         new, named = self._catalogue.prepare(joins)
         self._uncompute(self._catalogue.outgoing(new), new)
         self._catalogue.adopt(new)
@@ -338,21 +347,51 @@ class Cache:
         if not (succeeded and is_open):
             return
         loading.pairs = checked_pairs(loading.pairs)
-        rows = loading.rows_in(loading.keys)
-        for key, _ in rows:
-            self._check_not_computed(key)
+        keys, values = loading.rows()
+        self._check_none_computed(keys)
         self._tick += 1
         for gap in self._residency.missing(loading.keys):
-            start = bisect_left(rows, gap.first, key=itemgetter(0))
-            for key, value in rows[start : bisect_left(rows, gap.last, key=itemgetter(0))]:
-                self._store.put(self._store.table(table_of(key)), key, value)
+            start = bisect_left(keys, gap.first)
+            end = bisect_left(keys, gap.last, start)
+            self._store.splice(keys[start:end], values[start:end])
             self._residency.arrive(ResidentRange(gap, self._tick + UNREAD_GRACE))
         self._limit_memory()
+
+    def _check_none_computed(self, keys: list[str]) -> None:
+        """`check_not_computed` for keys in order; where no join writes, it costs nothing."""
+        start = 0
+        while start < len(keys):
+            name = table_of(keys[start])
+            end = bisect_left(keys, prefix(name + BAR).last, start) if name else start + 1
+            if name in self._catalogue.views or name in self._catalogue.pulls:
+                for key in keys[start:end]:
+                    self.check_not_computed(key)
+            start = end
 
     def evict(self, keys: tuple[str, str]) -> None:
         """Take computed and remote data of a range out of memory; it comes back when read."""
         keys = checked_keys(keys)
         self._eviction.evict(keys)
+
+    def invalidate(self, keys: tuple[str, str]) -> None:
+        """What is here of a remote range is wrong, and so is what is on its way: load it anew."""
+        keys = checked_keys(keys)
+        for loading in list(self._residency.loadings):
+            if loading.keys.overlaps(keys):
+                self._residency.loadings.discard(loading)
+        self._eviction.invalidate(keys)
+
+    def when_forgotten(self, forgotten: Callable[[KeyRange], object]) -> None:
+        """Have a function called with each remote range that leaves memory.
+
+        It is called in the middle of a change, so it must not use the cache.
+        """
+        self._eviction.forgotten = forgotten
+
+    @property
+    def is_over_limit(self) -> bool:
+        """True if what is here takes more memory than it may."""
+        return self._memory_limit is not None and self._store.account.bytes > self._memory_limit
 
     def _limit_memory(self) -> None:
         if self._memory_limit is not None and self._store.account.bytes > self._memory_limit:

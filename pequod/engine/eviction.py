@@ -4,6 +4,7 @@ Whatever a recently read range was computed from counts as recently used too: ta
 take the reader along. What exists only here is never a candidate.
 """
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heapreplace
 
 from pequod.engine.catalogue import Catalogue
@@ -28,6 +29,7 @@ class Eviction:
         self._maintenance = maintenance
         # Looking at all candidates takes long, so it is done once for many that go.
         self._queue: list[tuple[int, int, Candidate]] = []
+        self.forgotten: Callable[[KeyRange], object] = id  # told of remote ranges that go
         self._queued_at = -1  # whatever is not in the queue was used then or later
 
     def evict(self, keys: KeyRange) -> None:
@@ -36,6 +38,10 @@ class Eviction:
             for view in self._catalogue.views.get(table.name, ()):
                 for status in view.statuses.overlapping(keys):
                     self._evict_status(status)
+        self._evict_resident(keys)
+
+    def invalidate(self, keys: KeyRange) -> None:
+        """Take out the remote data of a range, and what was computed from it."""
         self._evict_resident(keys)
 
     def make_room(self, limit: int, now: int) -> None:
@@ -112,6 +118,7 @@ class Eviction:
     def _evict_resident(self, keys: KeyRange) -> None:
         """Make remote keys missing again, and forget all that was computed from them."""
         for gone in self._residency.leave(keys):
+            self.forgotten(gone)
             self._store.wake(gone)
             for table in self._store.tables_overlapping(gone):
                 table.evictions += 1

@@ -65,18 +65,19 @@ class Loading:
     ) -> None:
         self._closed(self, kind is None)
 
-    def rows_in(self, keys: KeyRange) -> list[Pair]:
-        """What to install in a part of the range, in order: the load, then the changes."""
-        rows: dict[str, Value | None] = {
-            key: value
-            for key, value in self.pairs
-            if key in keys and not any(key in gone for gone in self.removed)
-        }
-        rows.update((key, value) for key, value in self.changes.items() if key in keys)
-        return sorted(
-            ((key, value) for key, value in rows.items() if value is not None),
-            key=lambda pair: pair[0],
-        )
+    def rows(self) -> tuple[list[str], list[Value]]:
+        """What to install, keys and values in order: the load, then the changes."""
+        first, last = self.keys
+        rows: dict[str, Value] = {key: value for key, value in self.pairs if first <= key < last}
+        for gone in self.removed:
+            rows = {key: value for key, value in rows.items() if key not in gone}
+        for key, value in self.changes.items():
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+        keys = sorted(rows)
+        return keys, [rows[key] for key in keys]
 
 
 class Residency:

@@ -310,10 +310,20 @@ class Store:
             table.watches.wake(key)
         return old
 
-    def splice(self, table: Table, keys: list[str], values: list[Value]) -> None:
+    def splice(self, keys: list[str], values: list[Value]) -> None:
         """Add base rows that are new and in order."""
-        table.splice(keys, list(map(shared, values)))
-        table.account(len(keys), rows_bytes(keys) + sum(map(value_bytes, values)))
+        start = 0
+        while start < len(keys):
+            name = table_of(keys[start])
+            end = bisect_left(keys, prefix(name + BAR).last, start) if name else start + 1
+            table, added = self.table(name), keys[start:end]
+            of = [shared(value) for value in values[start:end]]
+            table.splice(added, of)
+            table.account(len(added), rows_bytes(added) + sum(map(value_bytes, of)))
+            if table.watches is not None:
+                for key in added:
+                    table.watches.wake(key)
+            start = end
 
     def remove(self, table: Table, key: str) -> Value | None:
         """Take a base row out and give back its value."""

@@ -7,13 +7,28 @@ read.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import Any
 
+from pequod.cluster.connection import PEER
+from pequod.cluster.session import HomeSession
 from pequod.engine.requests import checked_range
-from pequod.errors import BadRequest, OversizedKey, PequodError, ServerFault, Unauthorized
+from pequod.errors import (
+    BadRequest,
+    Forbidden,
+    MissingData,
+    OversizedKey,
+    PequodError,
+    ServerFault,
+    Unauthorized,
+    Unavailable,
+)
+from pequod.server.access import ADMIN, Principal
 from pequod.server.feeds import Listener
+from pequod.server.loading import Later
+from pequod.server.node import Node
 from pequod.server.service import Methods, check_arguments, too_large, unknown_method
 from pequod.server.tcp import SLICE_SECONDS, Port, Session, peer_of
 from pequod.wire import BROKEN, PUSH_ID, error_map, request_unpacker
@@ -26,6 +41,7 @@ STRANGERS_FRAME = 4096  # bytes of a request before a token is shown
 RENEWAL = 1 << 20  # bytes, after which an unpacker makes room: it keeps that of its largest request
 
 MAX_TOPICS = 1000  # watched ranges of one connection
+MAX_AWAITED = 1000  # calls of one connection that wait for data from elsewhere
 
 _NO_METHODS: Methods = {}
 _ABOUT_WATCHING = ("watch", "unwatch")
@@ -37,6 +53,7 @@ class BinaryConnection(Session):
     """One client."""
 
     __slots__ = (
+        "_awaited",
         "_begun",
         "_busy",
         "_caller",
@@ -44,6 +61,7 @@ class BinaryConnection(Session):
         "_listeners",
         "_methods",
         "_owes",
+        "_peer",
         "_unpacker",
     )
 
@@ -57,6 +75,8 @@ class BinaryConnection(Session):
         self._fed = 0  # bytes that came
         self._begun = 0  # bytes of them before the first request that is not served
         self._busy = False  # requests wait for their turn, or for the client to read
+        self._awaited = 0  # calls that are answered later
+        self._peer: HomeSession | None = None  # if it is another server of the cluster
         self._owes: object = None  # what the client has a deadline for, if not for reading
 
     # What the event loop calls.
@@ -75,6 +95,8 @@ class BinaryConnection(Session):
         super().resume_writing()
         for topic, listener in list((self._listeners or {}).items()):
             self._push(topic, listener)
+        if self._peer is not None and self._port.node is not None:
+            self._port.node.tell_soon()
         if self._busy:
             self._go_on()
 
@@ -82,12 +104,14 @@ class BinaryConnection(Session):
         for listener in (self._listeners or {}).values():
             listener.leave()
         self._listeners = None
+        if self._peer is not None and self._port.node is not None:
+            self._port.node.close_session(self._peer)
         super().connection_lost(error)
 
     # What the port calls.
 
     def drain(self) -> None:
-        if not self._busy:  # otherwise it ends when all that came is answered
+        if not self._busy and not self._awaited:  # otherwise it ends when all is answered
             super().drain()
 
     # Serving.
@@ -116,6 +140,9 @@ class BinaryConnection(Session):
                     reply = pack((number, None, result))
                     if len(reply) > limit:
                         raise too_large(limit)
+                except (MissingData, Later) as reason:
+                    call = partial(methods[name], *message[2:])
+                    reply = self._answered_later(number, name, call, reason)
                 except PequodError as error:
                     reply = self._refused(number, error)
                     if isinstance(error, OversizedKey):
@@ -130,7 +157,7 @@ class BinaryConnection(Session):
                 if len(replies) == ANSWERS_AT_ONCE:
                     self._transport.write(b"".join(replies))
                     replies.clear()
-                if size > SLICE_BYTES or monotonic() > end:
+                if size > SLICE_BYTES or monotonic() > end or self._awaited >= MAX_AWAITED:
                     more = True
                     break
         except (IndexError, TypeError):
@@ -155,11 +182,14 @@ class BinaryConnection(Session):
         self._owes = None
         if not self._stalled:
             self._port.relax(self)
-            self._port.loop.call_soon(self._go_on)
+            if self._awaited < MAX_AWAITED:
+                self._port.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         transport = self._transport
-        if self._busy and not self._stalled and transport and not transport.is_closing():
+        if not self._busy or self._stalled or self._awaited >= MAX_AWAITED:
+            return
+        if transport and not transport.is_closing():
             self._serve()
 
     def _wait_for_data(self) -> None:
@@ -168,7 +198,8 @@ class BinaryConnection(Session):
             self._busy = False
             self._transport.resume_reading()
         if self._port.draining:
-            self._transport.close()
+            if not self._awaited:
+                self._transport.close()
             return
         waiting = self._fed - self._begun
         if self._methods is _NO_METHODS:
@@ -202,6 +233,41 @@ class BinaryConnection(Session):
         self._transport.write(b"".join(replies))
         self._transport.close()
 
+    # Answers that take time.
+
+    def _answered_later(
+        self, number: int, name: object, call: Callable[[], Any], reason: MissingData | Later
+    ) -> bytes:
+        """Answer this call when it can be; nothing goes out now."""
+        self._awaited += 1
+        self._port.loader.start(self._answer_later(number, name, call, reason))
+        return b""
+
+    async def _answer_later(
+        self, number: int, name: object, call: Callable[[], Any], reason: MissingData | Later
+    ) -> None:
+        port = self._port
+        try:
+            result = await port.loader.finish(call, reason)
+            reply = port.pack((number, None, result))
+            if len(reply) > port.config.max_reply:
+                raise too_large(port.config.max_reply)
+            if name in port.service.calls:
+                port.service.calls[str(name)] += 1
+        except PequodError as error:
+            reply = self._refused(number, error)
+        except Exception as error:  # noqa: BLE001 -- logged by `_fault`
+            reply = self._fault(number, name, error)
+        was_full = self._awaited >= MAX_AWAITED
+        self._awaited -= 1
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.write(reply)
+        if was_full:
+            self._go_on()
+        if port.draining:
+            self.drain()
+
     # Answers that are no results.
 
     def _refused(self, number: int, error: PequodError) -> bytes:
@@ -215,8 +281,13 @@ class BinaryConnection(Session):
                 return self._port.pack((number, None, self._unknown(name, args)))
             if isinstance(error, TypeError):
                 check_arguments(str(name), self._methods[str(name)], args)
+        except (MissingData, Later) as reason:
+            return self._answered_later(number, name, partial(self._unknown, name, args), reason)
         except PequodError as refused:
             return self._refused(number, refused)
+        return self._fault(number, name, error)
+
+    def _fault(self, number: int, name: object, error: Exception) -> bytes:
         log.error("%s failed: %r", name, error, exc_info=error)
         return self._refused(number, ServerFault(f"{name} failed; the server's log says why"))
 
@@ -227,6 +298,8 @@ class BinaryConnection(Session):
             method = getattr(self, f"_{name}")
             check_arguments(str(name), method, args)
             return method(*args)
+        if name == PEER and self._port.node is not None and self._caller is not None:
+            return self._called_by_peer(self._port.node, self._caller.principal, args)
         if self._methods is _NO_METHODS:
             raise Unauthorized("this server wants a token: give the client one, or PEQUOD_TOKEN")
         raise unknown_method(name)
@@ -236,6 +309,29 @@ class BinaryConnection(Session):
         self._methods = self._caller.methods
         return self._caller.principal.role
 
+    # Other servers of the cluster.
+
+    def _called_by_peer(self, node: Node, principal: Principal, args: tuple[Any, ...]) -> Any:
+        if not principal.has_role(ADMIN) or principal.is_confined:
+            raise Forbidden("another server of the cluster needs a token that may do everything")
+        if self._transport is None:
+            raise Unavailable("the other server has left")
+        if self._peer is None:
+            ahead = self._transport.get_write_buffer_size
+            end = partial(self.close, "another server that is not heard of")
+            self._peer = node.session(self._tell_peer, ahead, end)
+        call = partial(self._peer.call, *args)
+        try:
+            return call()
+        except (MissingData, Later) as reason:
+            raise Later(partial(node.finish_base, call, reason)) from None
+        except (TypeError, ValueError) as error:
+            raise BadRequest(f"{PEER}: {error}") from error
+
+    def _tell_peer(self, message: tuple[object, ...]) -> None:
+        if self._transport is not None:
+            self._transport.write(self._port.pack((PUSH_ID, PEER, message)))
+
     # Watched ranges.
 
     def _watch(self, topic: int, first: str, last: str, seen: str | None = None) -> None:
@@ -243,6 +339,8 @@ class BinaryConnection(Session):
         assert self._caller is not None, "strangers do not get here"
         keys = checked_range(first, last)
         self._caller.principal.check_reach("watch", [keys])
+        if self._transport is None:  # it went while data was fetched
+            raise Unavailable("the client has left")
         if type(topic) is not int or topic < 1 or not isinstance(seen, str | None):
             raise BadRequest("watch(topic, first, last, seen): topic is a number above 0")
         if self._listeners is None:

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.engine.watching import Watch
-from pequod.errors import PequodError, TooLarge
+from pequod.errors import MissingData, PequodError, TooLarge
 from pequod.keys import KeyRange
+from pequod.server.loading import Loader
 
 INIT, UPDATE, REMOVE = "init", "update", "remove"
 
@@ -112,7 +113,7 @@ class Feed:
         self._set_timer()
 
     def init(self) -> Event:
-        self.look()
+        self._feeds.look_at(self)
         return Event(self._id(self._number), INIT, list(self._watch.rows.items()))
 
     def look(self) -> None:
@@ -162,14 +163,17 @@ class Feed:
             )
         elif self._watch.expires is not None:
             seconds = max(0.0, self._watch.expires - self._feeds.clock())
-            self._timer = self._feeds.loop.call_later(seconds, self.look)
+            self._timer = self._feeds.loop.call_later(seconds, self._feeds.look_at, self)
 
 
 class Feeds:
     """All feeds of a server. Nothing is done for ranges that nobody watches."""
 
-    def __init__(self, cache: Cache, clock: Callable[[], float], config: ServerConfig) -> None:
+    def __init__(
+        self, cache: Cache, clock: Callable[[], float], config: ServerConfig, loader: Loader
+    ) -> None:
         self.clock = clock
+        self._loader = loader
         self.loop = asyncio.get_running_loop()
         self._cache = cache
         self._config = config
@@ -217,8 +221,23 @@ class Feeds:
     def _look(self) -> None:
         woken, self._woken = self._woken, {}
         for feed in woken:
-            try:
-                feed.look()
-            except PequodError as error:  # it stays awake, and looks again
-                log.warning("a watched range cannot be read: %s", error)
-                self.loop.call_later(_AGAIN_SECONDS, self._wake, feed)
+            self.look_at(feed)
+
+    def look_at(self, feed: Feed) -> None:
+        """Let a feed tell what has changed; if the range cannot be read, it looks again later."""
+        try:
+            feed.look()
+        except MissingData as error:
+            self._loader.start(self._fetch(feed, error))
+        except PequodError as error:
+            self._look_again(feed, error)
+
+    async def _fetch(self, feed: Feed, missing: MissingData) -> None:
+        try:
+            await self._loader.finish(feed.look, missing)
+        except PequodError as error:
+            self._look_again(feed, error)
+
+    def _look_again(self, feed: Feed, error: PequodError) -> None:
+        log.warning("a watched range cannot be read: %s", error)
+        self.loop.call_later(_AGAIN_SECONDS, self._wake, feed)

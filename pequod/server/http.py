@@ -9,6 +9,7 @@ origin, and carry a content type that a plain form cannot send.
 import asyncio
 import ipaddress
 import logging
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -180,7 +181,7 @@ class Http:
                 self._check_origin(request)
             caller = NOBODY if route.is_open else self._caller(request)
             if route.read is not None:
-                response = route.read(request, caller)
+                response = await self._routes.finished(partial(route.read, request, caller))
             else:
                 assert route.talk is not None, "a route leads somewhere"
                 response = await route.talk(request, caller)

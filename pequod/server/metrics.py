@@ -20,6 +20,21 @@ _JOIN_COUNTERS = {
     "skipped_values": "values that an aggregate could not read",
 }
 
+_DATABASE = {
+    "connected": ("gauge", "1 while the database is followed"),
+    "lag_bytes": ("gauge", "of the database's log that are not followed yet"),
+    "lag_changes": ("gauge", "that are not followed yet"),
+    "lag_seconds": ("gauge", "since the cache had all of the database"),
+    "age_seconds": ("gauge", "since the database was lost"),
+    "wal_behind_bytes": ("gauge", "of its log that the database keeps for us"),
+}
+_LOADING = {
+    "waited_calls": ("gauge", "calls that had to wait for data"),
+    "loaded_ranges": ("gauge", "ranges that were loaded"),
+    "loaded_rows": ("gauge", "rows that were loaded"),
+    "hit_rate": ("gauge", "part of the reads that had not to wait for data"),
+}
+
 
 def exposition(stats: Mapping[str, Any]) -> str:
     """The statistics in the text format of Prometheus."""
@@ -48,6 +63,11 @@ def _lines(stats: Mapping[str, Any]) -> Iterator[str]:
         yield from _metric(
             f"gc_{name}", gauge, "of the garbage collector", [({}, server[f"gc_{name}"])]
         )
+    for kind, counts in (("database", _DATABASE), ("loading", _LOADING)):
+        for name, (metric, said) in counts.items():
+            value = server.get(kind, {}).get(name)
+            if value is not None:
+                yield from _metric(f"{kind}_{name}", metric, said, [({}, float(value))])
     if stats["memory_limit"] is not None:
         yield from _metric(
             "memory_limit_bytes", "gauge", "evict beyond this", [({}, stats["memory_limit"])]

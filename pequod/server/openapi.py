@@ -119,7 +119,7 @@ def document() -> Schema:
 
 
 def _read(summary: str, schema: Schema, parameters: list[Schema], *more: int) -> Schema:
-    failures = _failures(400, 401, 403, *more)
+    failures = _failures(400, 401, 403, 503, *more)
     return {
         "get": {
             "summary": summary,

@@ -6,14 +6,22 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from email.utils import formatdate
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic, time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_plus
 
 from aiohttp import web
 
-from pequod.errors import BadRequest, PequodError, ServerFault, TimedOut, TooLarge, Unauthorized
+from pequod.errors import (
+    BadRequest,
+    MissingData,
+    PequodError,
+    ServerFault,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
+)
 from pequod.keys import EVERYTHING, KeyRange, prefix
 from pequod.server.access import READ, Principal
 from pequod.server.feeds import Event, Listener
@@ -29,6 +37,7 @@ from pequod.server.formats import (
     parsed,
     status_of,
 )
+from pequod.server.loading import Later
 from pequod.server.metrics import exposition
 from pequod.server.openapi import document
 from pequod.server.pages import CONSOLE
@@ -41,6 +50,7 @@ log = logging.getLogger("pequod.server")
 MAX_BATCH = 10_000  # calls
 BEAT_SECONDS = 15.0  # between signs of life in a stream, which also find out who has left
 
+Result = TypeVar("Result")
 Read = Callable[[web.BaseRequest, Caller], "Answer"]
 Talk = Callable[[web.BaseRequest, Caller], Awaitable[web.StreamResponse]]
 
@@ -107,20 +117,21 @@ class Routes:
     # Reads for people.
 
     def get(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        key = _needed(_query(request, "key"), "key")
-        value = self._call(caller, "get", key)
+        query = _query(request, "key", "after")
+        key = _needed(query, "key")
+        value = self._call(caller, "get", key, query.get("after"))
         if value is None:
             raise NoSuchKey(f"there is no key {key!r:.100}")
         return self._answer(value)
 
     def scan(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        query = _query(request, "prefix", "first", "last", "limit", "reverse")
-        limit, reverse = _number(query, "limit"), _flag(query, "reverse")
-        return self._answer(self._call(caller, "scan", *_range(query), limit, reverse))
+        query = _query(request, "prefix", "first", "last", "limit", "reverse", "after")
+        limit, reverse, after = _number(query, "limit"), _flag(query, "reverse"), query.get("after")
+        return self._answer(self._call(caller, "scan", *_range(query), limit, reverse, after))
 
     def count(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        query = _query(request, "prefix", "first", "last")
-        return self._answer(self._call(caller, "count", *_range(query)))
+        query = _query(request, "prefix", "first", "last", "after")
+        return self._answer(self._call(caller, "count", *_range(query), query.get("after")))
 
     def explain(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last")
@@ -140,7 +151,9 @@ class Routes:
         caller.principal.check_reach("watch", [keys])
         told = asyncio.Event()
         seen = request.headers.get("Last-Event-ID")
-        listener = self._port.feeds.listen(keys, lambda _: told.set(), seen)
+        listener = await self.finished(
+            lambda: self._port.feeds.listen(keys, lambda _: told.set(), seen)
+        )
         try:
             return await self._stream(request, listener, told)
         finally:
@@ -162,6 +175,13 @@ class Routes:
                         await told.wait()
         return response
 
+    async def finished(self, call: Callable[[], Result]) -> Result:
+        """The result of a call, at once or after it has waited for data from elsewhere."""
+        try:
+            return call()
+        except (MissingData, Later) as reason:
+            return await self._port.loader.finish(call, reason)
+
     # Everything, for programs.
 
     async def rpc(self, request: web.BaseRequest, caller: Caller) -> "Answer":
@@ -175,7 +195,8 @@ class Routes:
         if not isinstance(said, list | tuple) or not said:
             raise BadRequest("say [method, argument...], or a list of such calls")
         if isinstance(said[0], str):
-            return self._answer({"result": self._call(caller, *said)}, kind)
+            result = await self.finished(partial(self._call, caller, *said))
+            return self._answer({"result": result}, kind)
         if len(said) > MAX_BATCH:
             raise TooLarge(f"{len(said)} calls in a batch; at most {MAX_BATCH}")
         body = array(await self._batch(caller, said, kind), kind)
@@ -203,7 +224,7 @@ class Routes:
         outcomes, size, limit = [], 0, self._port.config.max_reply
         end = monotonic() + SLICE_SECONDS
         for call in calls:
-            outcome = self._outcome(caller, call, kind)
+            outcome = await self._outcome(caller, call, kind)
             if size + len(outcome) > limit:
                 outcome = packed({"error": error_map(too_large(limit))}, kind)
             size += len(outcome)
@@ -213,12 +234,13 @@ class Routes:
                 end = monotonic() + SLICE_SECONDS
         return outcomes
 
-    def _outcome(self, caller: Caller, call: object, kind: str) -> bytes:
+    async def _outcome(self, caller: Caller, call: object, kind: str) -> bytes:
         """What one call of a batch has come to."""
         try:
             if not isinstance(call, list | tuple) or not call or not isinstance(call[0], str):
                 raise BadRequest("a call is [method, argument...]")
-            return packed({"result": self._call(caller, *call)}, kind)
+            result = await self.finished(partial(self._call, caller, *call))
+            return packed({"result": result}, kind)
         except PequodError as error:
             return self._refused(error, kind)
         except Exception as error:
@@ -242,7 +264,10 @@ class Routes:
         return result
 
     def _answer(self, result: Any, kind: str = JSON) -> "Answer":
-        return answer(result, kind, limit=self._port.config.max_reply)
+        more, database = "", self._port.database
+        if database is not None and database.age:
+            more = f"Age: {int(database.age)}\r\nX-Pequod-Age: {database.age:.3f}\r\n"
+        return answer(result, kind, limit=self._port.config.max_reply, more=more)
 
     # The server itself.
 
@@ -257,6 +282,9 @@ class Routes:
     def ready(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         if self._port.draining:
             return answer({"status": "stopping"}, status=503)
+        database = self._port.database
+        if database is not None and not database.is_ready:
+            return answer({"status": "catching up", "database": database.stats()}, status=503)
         return answer({"status": "ok"})
 
     def metrics(self, request: web.BaseRequest, caller: Caller) -> "Answer":

@@ -2,13 +2,19 @@
 
 import asyncio
 import logging
+import secrets
 import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from pequod.backing.base import Database
+from pequod.backing.mapping import read_tables
+from pequod.backing.opening import open_database
+from pequod.cluster.connection import Connector
+from pequod.cluster.partition import ClusterMap
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.errors import BadRequest, PequodError
@@ -17,6 +23,8 @@ from pequod.server.binary import BinaryConnection
 from pequod.server.feeds import Feeds
 from pequod.server.garbage import Collector
 from pequod.server.http import Http
+from pequod.server.loading import Loader, Source
+from pequod.server.node import Node
 from pequod.server.service import Service
 from pequod.server.tcp import Doorman, Port
 
@@ -34,7 +42,11 @@ class Server:
     """
 
     def __init__(
-        self, config: ServerConfig | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        config: ServerConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        source: Source | None = None,
     ) -> None:
         """Reads all files that the configuration names; raises if something is wrong with them."""
         self._config = config or ServerConfig()
@@ -49,7 +61,16 @@ class Server:
         for path in self._config.joins:
             _install(self.cache, path)
         self._collector = Collector()
-        self.service = Service(self.cache, self._config, self._collector.stats)
+        self._database = _database(self._config)
+        assert source is None or self._database is None, "one source of data is enough"
+        self.node = _node(self._config, self.cache, clock, self._database)
+        self._source = source or self.node or self._database
+        if self._database is not None:  # to a cluster, it is the home's
+            following = self.cache if self.node is None else self.node.base
+            for table in self._database.tables:
+                following.declare_remote(table.keys)
+        self._loader: Loader | None = None
+        self.service = Service(self.cache, self._config, self._stats, self._source)
         self._port: Port | None = None
         self._http: Http | None = None
         self._listener: asyncio.Server | None = None
@@ -76,8 +97,18 @@ class Server:
 
     async def start(self) -> None:
         """Listen."""
-        feeds = Feeds(self.cache, self._clock, self._config)
-        port = Port(self.service, self._access, self._config, feeds)
+        loader = self._loader = Loader(
+            self.cache,
+            self._source,
+            seconds=self._config.db_seconds,
+            at_once=self._config.db_connections,
+        )
+        if self._database is not None:
+            await self._database.start(self.cache if self.node is None else self.node.sink)
+        feeds = Feeds(self.cache, self._clock, self._config, loader)
+        port = Port(
+            self.service, self._access, self._config, feeds, loader, self._database, self.node
+        )
         http = Http(port)
         port.binary, port.http = BinaryConnection, http.connection
         try:
@@ -90,12 +121,16 @@ class Server:
                 backlog=BACKLOG,
             )
         except (OSError, UnicodeError) as error:
+            if self._database is not None:
+                await self._database.stop()
             reason = getattr(error, "strerror", None) or error
             raise BadRequest(
                 f"cannot listen on {self._config.host}:{self._config.port}: {reason}; "
                 "choose another with --host and --port"
             ) from error
         self._port, self._http = port, http
+        if self.node is not None:
+            self.node.start()
         self._collector.start()
 
     async def stop(self) -> None:
@@ -114,8 +149,25 @@ class Server:
             session.close("the server stops")
         await _emptied(port, _ABORT_SECONDS)
         port.stop()
+        await port.loader.stop()
+        if self.node is not None:
+            await self.node.stop()
+        if self._database is not None:
+            await self._database.stop()
         await http.stop()
         self._collector.stop()
+
+    def _stats(self) -> dict[str, Any]:
+        found = dict(self._collector.stats())
+        if self._loader is not None and self._source is not None:
+            calls = self.service.calls
+            reads = calls["get"] + calls["scan"] + calls["count"]
+            found["loading"] = self._loader.stats() | {
+                "hit_rate": round(1 - self._loader.calls / reads, 6) if reads else None
+            }
+        if self._database is not None:
+            found["database"] = self._database.stats()
+        return found
 
 
 async def _emptied(port: Port, seconds: float) -> None:
@@ -123,6 +175,48 @@ async def _emptied(port: Port, seconds: float) -> None:
     end = port.loop.time() + seconds
     while port.open and port.loop.time() < end:
         await asyncio.sleep(0.01)
+
+
+def _node(
+    config: ServerConfig, cache: Cache, clock: Callable[[], float], database: Database | None
+) -> Node | None:
+    if config.cluster is None or config.node is None:
+        return None
+    partitions = ClusterMap.read(config.cluster)
+    if config.node not in partitions.nodes:
+        raise BadRequest(
+            f"node: {config.node!r:.60} is not in {config.cluster}, "
+            f"which has {', '.join(partitions.nodes)}"
+        )
+    return Node(
+        config.node,
+        partitions,
+        cache,
+        connect=Connector(partitions, config.token),
+        new_epoch=lambda: secrets.token_hex(6),
+        clock=clock,
+        max_log=config.cluster_log,
+        base=Cache(
+            clock=clock,
+            memory_limit=config.memory_limit if database is not None else None,
+            subtables=config.subtables,
+        ),
+        database=database,
+    )
+
+
+def _database(config: ServerConfig) -> Database | None:
+    if config.db is None or config.tables is None:
+        return None
+    return open_database(
+        config.db,
+        read_tables(config.tables),
+        slot=config.db_slot,
+        connections=config.db_connections,
+        seconds=config.db_seconds,
+        max_rows=config.db_max_rows,
+        wal_budget=config.db_wal_budget,
+    )
 
 
 def _access(config: ServerConfig) -> Access:

@@ -10,9 +10,12 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from pequod.backing.base import Database
 from pequod.config import ServerConfig
 from pequod.server.access import Access
 from pequod.server.feeds import Feeds
+from pequod.server.loading import Loader
+from pequod.server.node import Node
 from pequod.server.service import Service
 from pequod.wire import is_binary, packer
 
@@ -84,9 +87,19 @@ class Port:
     """Everything that the connections of a server share."""
 
     def __init__(
-        self, service: Service, access: Access, config: ServerConfig, feeds: Feeds
+        self,
+        service: Service,
+        access: Access,
+        config: ServerConfig,
+        feeds: Feeds,
+        loader: Loader,
+        database: Database | None = None,
+        node: Node | None = None,
     ) -> None:
         self.service = service
+        self.database = database
+        self.node = node
+        self.loader = loader
         self.access = access
         self.config = config
         self.feeds = feeds

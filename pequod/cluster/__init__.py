@@ -1,0 +1,1 @@
+"""Many servers as one cache: home servers, subscriptions, and the map between them."""

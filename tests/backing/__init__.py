@@ -1,0 +1,1 @@
+"""Tests of databases behind the cache, with real databases."""

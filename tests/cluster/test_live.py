@@ -1,0 +1,120 @@
+"""Real servers of a cluster in one event loop, over real sockets."""
+
+import asyncio
+
+import pytest
+
+from pequod import AsyncClient, BadRequest, ComputedKey, DataLost, JoinError, SourceDown, prefix
+from pequod.cluster.client import ClusterClient
+from tests.cluster.live import JOINS, running, started, until, write_map
+
+
+def test_any_server_answers_and_takes_writes(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", computes="x")
+
+    async def scenario():
+        async with running(path, "abcx") as servers:
+            for name, server in servers.items():
+                async with AsyncClient(server.url) as pq:
+                    if name == "a":
+                        await pq.add_join(JOINS)
+                    await pq.put(f"s|ann|{name}", "1")
+                    await pq.put(f"p|{name}|0000000100", f"from {name}")
+            for server in servers.values():
+                await until(lambda server=server: len(server.cache.joins()) == 2)
+                async with AsyncClient(server.url) as pq:
+                    rows = await pq.scan(*prefix("t|ann|"))
+                    assert rows == [(f"t|ann|0000000100|{name}", f"from {name}") for name in "abcx"]
+                    assert await pq.remove("s|ann|none") is False
+            async with AsyncClient(servers["x"].url) as pq:
+                assert await pq.remove("s|ann|b") is True
+                assert await pq.count(*prefix("t|ann|")) == 3
+                with pytest.raises(ComputedKey):
+                    await pq.put("t|ann|0000000100|b", "forged")
+                with pytest.raises(BadRequest, match="no partition"):
+                    await pq.put("nowhere|1", "x")
+
+    asyncio.run(scenario())
+
+
+def test_a_session_sees_its_writes_at_every_server(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="xy")
+
+    async def scenario():
+        async with running(path, "abxy") as servers, AsyncClient(str(path)) as pq:
+            assert isinstance(pq, ClusterClient)
+            await pq.add_join(JOINS)
+            session = pq.session()
+            for number in range(40):
+                await session.put(f"p|bob|{number:010}", f"post {number}")
+                await session.put("s|ann|bob", str(number))
+                for name in servers:
+                    other = pq.at(name).session(session.token)
+                    assert len(await other.scan(*prefix("t|ann|"))) == number + 1
+            assert len(session.token) < 200
+            answer = await session.read(*prefix("t|ann|"), limit=2)
+            assert len(answer.rows) == 2
+            assert answer.age < 1.0
+
+    asyncio.run(scenario())
+
+
+def test_joins_reach_all_and_conflicts_are_refused(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+
+    async def scenario():
+        async with running(path, "ab") as servers:
+            async with AsyncClient(servers["b"].url) as pq:
+                [one] = await pq.add_join("k|<poster> = count p|<poster>|<time:10>;")
+                await pq.add_join("timeline: a|<b> = count p|<b>|<time:10>;")
+                with pytest.raises(JoinError, match="another join is named"):
+                    await pq.add_join("timeline: z|<b> = max p|<b>|<time:10>;")
+                await pq.put("p|ann|0000000001", "x")
+                with pytest.raises(JoinError):
+                    await pq.add_join("p|<poster>|<user> = copy s|<user>|<poster>;")
+            late = servers["x"] = await started(path, "x")
+            await until(
+                lambda: {j["name"] for j in late.cache.joins()} == {one["name"], "timeline"}
+            )
+            await servers["a"].stop()
+            servers["a"] = await started(path, "a")
+            await until(lambda: len(servers["a"].cache.joins()) == 2)
+            async with AsyncClient(late.url) as pq:
+                await pq.drop_join("timeline")
+            await until(lambda: all(len(one.cache.joins()) == 1 for one in servers.values()))
+
+    asyncio.run(scenario())
+
+
+def test_a_home_that_is_gone_is_missed(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+
+    async def scenario():
+        async with running(path, "abx") as servers, AsyncClient(servers["x"].url) as pq:
+            await pq.add_join(JOINS)
+            home = {
+                h: f"p|{n}|0000000001"
+                for n in "klmnopq"
+                for h in "ab"
+                if servers["x"].node.map.home_of(f"p|{n}|0000000001") == h
+            }
+            token = [await pq.put(home[h], f"at {h}") for h in "ab"][1]
+            assert await pq.get(home["a"]) == "at a"
+            assert await pq.get(home["b"]) == "at b"
+            await servers["b"].stop()
+            servers["x"].node._read_seconds = 0.2
+            await until(lambda: servers["x"].node.clock() > servers["x"].node.fresh_until)
+            with pytest.raises(SourceDown, match="home b has not been heard of"):
+                await pq.get(home["b"])
+            assert await pq.get(home["a"]) == "at a"
+            answer = await pq.read(home["b"], home["b"] + "\0", stale=60)
+            assert answer.rows == [(home["b"], "at b")]
+            assert answer.age > 0.9
+            servers["x"].node._read_seconds = 5.0
+            servers["b"] = await started(path, "b")
+            assert await pq.get(home["b"]) is None  # it has no database
+            with pytest.raises(DataLost, match="home b has lost"):
+                await pq.get(home["b"], after=token)
+            assert (await pq.cluster())["homes"]["b"]["live"]
+
+    asyncio.run(scenario())
