@@ -190,7 +190,10 @@ class Site:
 
     async def form(self, request: web.Request) -> Mapping[str, str]:
         """The fields of a form that one of our pages sent."""
-        fields = await request.post()
+        try:
+            fields = await request.post()
+        except (ValueError, LookupError, RuntimeError, AssertionError) as error:
+            raise Mistake("This is no form that can be read.") from error
         found = {name: value for name, value in fields.items() if isinstance(value, str)}
         token = found.get("token", "")
         if not hmac.compare_digest(token.encode(), request[VISIT].form_token.encode()):
@@ -216,7 +219,7 @@ class Site:
             response = self._mistake(request, mistake)
         except Unavailable as error:
             log.warning("%s: the cache is down: %s", self.name, error)
-            sent = await request.post() if request.method == "POST" else {}
+            sent = await self.form(request) if request.method == "POST" else {}
             response = self.page(request, "down.html", 503, sent=sent)
             response.headers["Retry-After"] = "2"
         except PequodError as error:

@@ -109,7 +109,7 @@ class ServerConfig:
         "seconds", 10.0, "time for a client to go on reading its answers", 0.01, _DAY
     )
     drain_seconds: float = _setting(
-        "seconds", 4.0, "time for answers on their way when the server stops", 0, _DAY
+        "seconds", 3.0, "time for answers on their way when the server stops", 0, _DAY
     )
     log_level: str = _setting(
         "text", "info", "log this and worse", choices=("debug", "info", "warning", "error")

@@ -16,7 +16,7 @@ from aiohttp import web
 from apps.site import HEADERS, VISIT, Mistake, Site, known_name, valid_name, valid_text
 from apps.twip import JOINS
 from apps.world import World
-from pequod import AsyncClient, prefix
+from pequod import AsyncClient, PequodError, prefix
 
 MAX_POST = 280
 SHOWN = 40
@@ -115,10 +115,12 @@ class Twip(Site):
         user = request[VISIT].needs_user()
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
-        async with contextlib.aclosing(self.cache.watch(*prefix(f"t|{user}|"))) as events:
-            async for event in events:
-                kind, data = self._piece(event)
-                await response.write(f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode())
+        # If the cache is down, the stream ends, and the browser asks again.
+        with contextlib.suppress(PequodError, ConnectionError):
+            async with contextlib.aclosing(self.cache.watch(*prefix(f"t|{user}|"))) as events:
+                async for event in events:
+                    kind, data = self._piece(event)
+                    await response.write(f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode())
         return response
 
     def _piece(self, event: Any) -> tuple[str, Any]:

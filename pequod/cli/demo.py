@@ -45,7 +45,8 @@ def add_command(subparsers: Any) -> None:
 
 def demo(options: argparse.Namespace) -> int:
     """Start everything, and end it again."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have made us deaf to Ctrl-C
+    # A shell may have made us deaf to Ctrl-C, and a terminal that closes must end the rest too.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     if importlib.util.find_spec("apps") is None:
         raise BadRequest("the apps are part of the repository; run this in a checkout: make demo")
@@ -89,11 +90,13 @@ def _start(stack: contextlib.ExitStack) -> dict[str, str]:
 @contextlib.contextmanager
 def _process(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A process of ours for as long as the block lasts; Ctrl-C reaches us, and we end it."""
+    # What is meant for another server is not for this one.
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PEQUOD_")}
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stdout=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
+        env={**ours, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
     )
     try:
         yield process

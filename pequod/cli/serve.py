@@ -206,7 +206,8 @@ def serve(options: argparse.Namespace) -> int:
     _allow_many_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(server))
-    return 0
+    logging.shutdown()
+    os._exit(0)  # to give millions of rows back one by one would take Python seconds
 
 
 async def _run(server: Any) -> None:

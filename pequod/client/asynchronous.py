@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from pequod.client.address import address_of, is_map
 from pequod.client.calls import (
     MAX_REPLY,
+    MAY_HAVE_HAPPENED,
     PAGE_ROWS,
     REPEATABLE,
     Backoff,
@@ -21,6 +22,7 @@ from pequod.client.calls import (
     check_reply,
     check_sizes,
     checked_timeout,
+    closes,
     event_of,
     failure_of,
     lost,
@@ -176,11 +178,19 @@ class AsyncClient(Claiming):
         new `init`.
         """
         seen: str | None = None
+        has_begun = False
+        backoff = Backoff()
         while True:
-            connection = await self._connect(self._deadline())
+            try:
+                connection = await self._connect(self._deadline())
+            except Unavailable:
+                if self._closed or not has_begun:
+                    raise
+                continue  # connecting has pauses of its own
             topic, events = connection.subscribe()
             try:
                 await connection.call("watch", (topic, first, last, seen))
+                has_begun, backoff = True, Backoff()
                 async for event in _listen(events):
                     seen = event.id
                     yield event
@@ -188,6 +198,8 @@ class AsyncClient(Claiming):
             except Unavailable:
                 if self._closed:
                     raise
+                if connection.is_open:  # the server itself said so, and may soon be better
+                    await asyncio.sleep(backoff.next_seconds())
             finally:
                 connection.unsubscribe(topic)
 
@@ -379,6 +391,8 @@ class _Connection(asyncio.Protocol):
                 if message[1] is None:
                     found[0].set_result(message[2])
                 else:
+                    if closes(message):
+                        self.is_open = False  # so that the next call takes another
                     found[0].set_exception(failure_of(message))
         except (*BROKEN, ProtocolError) as error:
             self._lose(ProtocolError(f"the answer is not Pequod's protocol: {error}"))
@@ -421,7 +435,7 @@ class _Connection(asyncio.Protocol):
             del self._waiting[number]
             if not future.done():
                 future.set_exception(
-                    TimedOut(f"no answer in {self._timeout:g} seconds; a write may have happened")
+                    TimedOut(f"no answer in {self._timeout:g} seconds; {MAY_HAVE_HAPPENED}")
                 )
         if self._waiting:
             self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)

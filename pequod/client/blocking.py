@@ -4,6 +4,7 @@ Each call borrows a connection, so threads never wait for each other's answers; 
 kept for the next call.
 """
 
+import os
 import select
 import socket
 import ssl
@@ -16,6 +17,7 @@ from typing import Any, Self, TypeVar
 from pequod.client.address import Address, address_of
 from pequod.client.calls import (
     MAX_REPLY,
+    MAY_HAVE_HAPPENED,
     PAGE_ROWS,
     REPEATABLE,
     Backoff,
@@ -65,6 +67,7 @@ class Client:
         self._address = address_of(url, token, tls)
         self._timeout = checked_timeout(timeout)
         self._idle: list[_Connection] = []  # append and pop are atomic
+        self._process = os.getpid()
         self._was_connected = False
         self._closed = False
 
@@ -230,6 +233,10 @@ class Client:
         """A connection of the pool, or a new one; the very first must stand at once."""
         if self._closed:
             raise Unavailable("this client is closed")
+        if self._process != os.getpid():  # a fork: the connections are our parent's
+            self._process, inherited, self._idle = os.getpid(), self._idle, []
+            for connection in inherited:
+                connection.close()
         while self._idle:
             with suppress(IndexError):  # another thread was faster
                 connection = self._idle.pop()
@@ -415,7 +422,7 @@ class _Connection:
 
     def _failure(self, error: Exception, size: int) -> PequodError:
         if isinstance(error, TimeoutError):
-            return TimedOut(f"no answer in {self._timeout:g} seconds; a write may have happened")
+            return TimedOut(f"no answer in {self._timeout:g} seconds; {MAY_HAVE_HAPPENED}")
         if isinstance(error, OSError):
             return lost(error, size)
         return ProtocolError(f"the answer is not Pequod's protocol: {error}")

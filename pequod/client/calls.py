@@ -19,6 +19,7 @@ from pequod.wire import error_of, with_lists
 
 MAX_REPLY = 1 << 30  # bytes; the server has limits of its own
 PAGE_ROWS = 1000
+MAY_HAVE_HAPPENED = "if it was a write, it may have happened"
 
 _KEYED = frozenset({"get", "put", "remove", "put_many"})
 _LARGE_REQUEST = 1 << 20
@@ -66,6 +67,8 @@ def failure_of(reply: Any) -> PequodError:
 
 def check_sizes(method: str, args: tuple[Any, ...]) -> None:
     """Raise for a key over the limit: a server closes the connection, and other calls with it."""
+    if method == "timed":
+        method, args = (args[0], args[1:]) if args else ("", ())
     if method not in _KEYED:
         return
     keys = [pair[0] for pair in args[0] if pair] if method == "put_many" else args[:1]

@@ -25,6 +25,7 @@ from pequod.engine.requests import (
     check_key,
     check_settings,
     check_value,
+    checked_flag,
     checked_keys,
     checked_limit,
     checked_pairs,
@@ -98,9 +99,12 @@ class Cache:
                         limit = sys.maxsize
                     elif limit.__class__ is not int or limit < 0:
                         limit = checked_limit(limit)
+                    if reverse.__class__ is not bool:
+                        checked_flag(reverse, "reverse")  # type: ignore[unreachable]
                     return subtable.rows.page(first, last, limit, reverse)
         keys = checked_range(first, last)
         most = checked_limit(limit)
+        checked_flag(reverse, "reverse")
         self._begin()
         pairs = self._reading.scan(keys, most, reverse)
         self._limit_memory()

@@ -49,6 +49,12 @@ def checked_keys(keys: object) -> KeyRange:
     return checked_range(*keys)
 
 
+def checked_flag(flag: object, name: str) -> bool:
+    if not isinstance(flag, bool):
+        raise BadRequest(f"{name} is True or False, not {flag!r:.40}")
+    return flag
+
+
 def checked_pairs(pairs: object) -> list[Pair]:
     """Rows handed over as pairs or as a mapping."""
     if isinstance(pairs, Mapping):

@@ -29,8 +29,8 @@ from pequod.server.access import ADMIN, Principal
 from pequod.server.feeds import Listener
 from pequod.server.loading import Later
 from pequod.server.node import Node
-from pequod.server.service import Methods, check_arguments, too_large, unknown_method
-from pequod.server.tcp import SLICE_SECONDS, Port, Session, peer_of
+from pequod.server.service import SLICE_SECONDS, Methods, check_arguments, too_large, unknown_method
+from pequod.server.tcp import REQUEST, Port, Session, peer_of
 from pequod.wire import BROKEN, PUSH_ID, error_map, request_unpacker
 
 log = logging.getLogger("pequod.server")
@@ -40,7 +40,7 @@ ANSWERS_AT_ONCE = 32  # in one write; the client reads them while we are at the 
 STRANGERS_FRAME = 4096  # bytes of a request before a token is shown
 RENEWAL = 1 << 20  # bytes, after which an unpacker makes room: it keeps that of its largest request
 
-MAX_TOPICS = 1000  # watched ranges of one connection
+MAX_TOPICS = 10_000  # watched ranges of one connection
 MAX_AWAITED = 1000  # calls of one connection that wait for data from elsewhere
 
 _NO_METHODS: Methods = {}
@@ -180,10 +180,9 @@ class BinaryConnection(Session):
             self._busy = True
             self._transport.pause_reading()
         self._owes = None
-        if not self._stalled:
-            self._port.relax(self)
-            if self._awaited < MAX_AWAITED:
-                self._port.loop.call_soon(self._go_on)
+        self._port.relax(self, REQUEST)
+        if not self._stalled and self._awaited < MAX_AWAITED:
+            self._port.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         transport = self._transport
@@ -215,7 +214,7 @@ class BinaryConnection(Session):
         else:
             if self._owes is not None:
                 self._owes = None
-                self._port.relax(self)
+                self._port.relax(self, REQUEST)
             if self._fed > RENEWAL:
                 self._unpacker = request_unpacker(self._port.config.max_frame)
                 self._fed = self._begun = 0
@@ -224,7 +223,7 @@ class BinaryConnection(Session):
         """The deadline counts from when this was first owed."""
         if self._owes != what:
             self._owes = what
-            self._port.expect(self, self._port.config.request_seconds, reason)
+            self._port.expect(self, REQUEST, self._port.config.request_seconds, reason)
 
     def _leave(self, replies: list[bytes], reason: str) -> None:
         """Give the answers so far, and close."""

@@ -2,14 +2,17 @@
 
 Those who listen to one range share one feed, and so one watch. A feed keeps its latest events, so
 that a listener who was away can go on where it was; one who missed more, or who reads too slowly,
-starts again with all rows. A feed that nobody listens to is kept for a while, for that reason.
+starts again with all rows. A feed that nobody listens to is kept for a while, for that reason, but
+does nothing. Feeds take at most half of the server's time: after a long look comes as long a rest.
 """
 
 import asyncio
 import logging
+import re
 import secrets
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, NamedTuple
 
 from pequod.config import ServerConfig
@@ -18,13 +21,17 @@ from pequod.engine.watching import Watch
 from pequod.errors import MissingData, PequodError, TooLarge
 from pequod.keys import KeyRange
 from pequod.server.loading import Loader
+from pequod.server.service import SLICE_SECONDS
 
 INIT, UPDATE, REMOVE = "init", "update", "remove"
 
 KEPT_EVENTS = 1000  # of a feed, for listeners who come back
+MAX_FEEDS_ROWS = 10  # times max_rows: the rows of all feeds together
 MAX_PENDING = 1000  # events that wait for a listener
 LINGER_SECONDS = 30.0
 _AGAIN_SECONDS = 1.0
+
+_NUMBER = re.compile("[0-9]{1,18}")
 
 log = logging.getLogger("pequod.server")
 
@@ -95,9 +102,19 @@ class Feed:
         self._watch = feeds.watch(self, keys)
         self._set_timer()
 
+    @property
+    def is_heard(self) -> bool:
+        return bool(self._listeners)
+
+    @property
+    def size(self) -> int:
+        """How many rows it has."""
+        return len(self._watch.rows)
+
     def listen(self, ready: Callable[[Listener], object], seen: str | None) -> Listener:
         """A new listener, who has seen all up to an event, or nothing."""
         self.look()
+        self._feeds.check_size(self._watch)
         listener = Listener(self, ready)
         self._listeners[listener] = None
         missed = self._after(seen)
@@ -145,7 +162,7 @@ class Feed:
     def _after(self, seen: str | None) -> list[Event] | None:
         """The events after one that was seen; None if that is too long ago."""
         epoch, _, number = (seen or "").partition("-")
-        if epoch != self._epoch or not (number.isascii() and number.isdigit()):
+        if epoch != self._epoch or not _NUMBER.fullmatch(number):
             return None
         missed = self._number - int(number)
         if not 0 <= missed <= len(self._kept):
@@ -179,6 +196,7 @@ class Feeds:
         self._config = config
         self._feeds: dict[KeyRange, Feed] = {}
         self._woken: dict[Feed, None] = {}
+        self._looking = False  # or resting from it
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -194,14 +212,24 @@ class Feeds:
     def watch(self, feed: Feed, keys: KeyRange) -> Watch:
         """The watch of a new feed."""
         watch = self._cache.watch(*keys, lambda _: self._wake(feed))
+        try:
+            self.check_size(watch)
+            total = len(watch.rows) + sum(other.size for other in self._feeds.values())
+            if total > MAX_FEEDS_ROWS * self._config.max_rows:
+                raise TooLarge(f"all watched ranges together would have {total} rows; watch less")
+        except TooLarge:
+            watch.close()
+            raise
+        return watch
+
+    def check_size(self, watch: Watch) -> None:
+        """Raise if the rows of a watch do not fit into one answer."""
         size = sum(len(key) + len(value) for key, value in watch.rows.items())
         if len(watch.rows) > self._config.max_rows or size > self._config.max_reply:
-            watch.close()
             raise TooLarge(
                 f"{len(watch.rows)} rows of {size} bytes are over the limit (max_rows, max_reply); "
                 "watch a smaller part of the range"
             )
-        return watch
 
     def forget(self, keys: KeyRange) -> None:
         self._woken.pop(self._feeds[keys], None)
@@ -214,14 +242,24 @@ class Feeds:
 
     def _wake(self, feed: Feed) -> None:
         """In the middle of a change; all that this turn of the loop brings is told at once."""
-        if not self._woken:
-            self.loop.call_soon(self._look)
         self._woken[feed] = None
+        if not self._looking:
+            self._looking = True
+            self.loop.call_soon(self._look)
 
     def _look(self) -> None:
-        woken, self._woken = self._woken, {}
-        for feed in woken:
-            self.look_at(feed)
+        """Look at those that were woken, for a slice of time; then others have their turn."""
+        begun = monotonic()
+        spent = 0.0
+        while self._woken and spent <= SLICE_SECONDS:
+            feed = next(iter(self._woken))
+            del self._woken[feed]
+            if feed.is_heard:  # whoever listens later looks then
+                self.look_at(feed)
+                spent = monotonic() - begun
+        self._looking = bool(self._woken) or spent > SLICE_SECONDS
+        if self._looking:
+            self.loop.call_later(spent, self._look)
 
     def look_at(self, feed: Feed) -> None:
         """Let a feed tell what has changed; if the range cannot be read, it looks again later."""

@@ -18,7 +18,7 @@ from aiohttp.http import HttpProcessingError
 from pequod.errors import BadRequest, Forbidden, PequodError, ServerFault, Unauthorized
 from pequod.server.routes import NOBODY, Routes, failure
 from pequod.server.service import Caller
-from pequod.server.tcp import Port, Session
+from pequod.server.tcp import REQUEST, Port, Session
 
 log = logging.getLogger("pequod.server")
 
@@ -66,8 +66,6 @@ class HttpConnection(Session):
         if not self._stalled:  # over TLS, uvloop may say so without having said the other
             return
         super().resume_writing()
-        if self._arriving:
-            self._expect_request()
         self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -83,8 +81,7 @@ class HttpConnection(Session):
         """The head of a request is complete."""
         self._body = body
         self._arriving = False
-        if not self._stalled:
-            self._port.relax(self)
+        self._port.relax(self, REQUEST)
 
     def end(self) -> None:
         """The request has its answer."""
@@ -97,12 +94,8 @@ class HttpConnection(Session):
         """The deadline counts from the first byte of a request."""
         if not self._arriving:
             self._arriving = True
-            if not self._stalled:
-                self._expect_request()
-
-    def _expect_request(self) -> None:
-        reason = "a request that does not go on (request_seconds)"
-        self._port.expect(self, self._port.config.request_seconds, reason)
+            reason = "a request that does not go on (request_seconds)"
+            self._port.expect(self, REQUEST, self._port.config.request_seconds, reason)
 
 
 class _Handler(web.RequestHandler):

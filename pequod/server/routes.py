@@ -21,6 +21,7 @@ from pequod.errors import (
     TimedOut,
     TooLarge,
     Unauthorized,
+    Unavailable,
 )
 from pequod.keys import EVERYTHING, KeyRange, prefix
 from pequod.server.access import READ, Principal
@@ -41,8 +42,8 @@ from pequod.server.loading import Later
 from pequod.server.metrics import exposition
 from pequod.server.openapi import document
 from pequod.server.pages import CONSOLE
-from pequod.server.service import Caller, check_arguments, too_large, unknown_method
-from pequod.server.tcp import SLICE_SECONDS, Port
+from pequod.server.service import SLICE_SECONDS, Caller, check_arguments, too_large, unknown_method
+from pequod.server.tcp import Port
 from pequod.wire import error_map
 
 log = logging.getLogger("pequod.server")
@@ -109,7 +110,8 @@ class Routes:
         route = self._paths.get(path)
         if route is None:
             raise NoSuchRoute(f"there is no {path!r:.60}; / lists what there is")
-        verbs = ("GET", "HEAD") if route.verb == "GET" else (route.verb,)
+        is_stream = route.verb == "GET" and route.talk is not None
+        verbs = ("GET", "HEAD") if route.verb == "GET" and not is_stream else (route.verb,)
         if verb not in verbs:
             raise WrongVerb(f"{path} takes {route.verb}, not {verb:.20}", ", ".join(verbs))
         return route
@@ -231,6 +233,8 @@ class Routes:
             outcomes.append(outcome)
             if monotonic() > end:
                 await asyncio.sleep(0)
+                if self._port.draining:
+                    raise Unavailable("the server stops")
                 end = monotonic() + SLICE_SECONDS
         return outcomes
 

@@ -22,6 +22,8 @@ from pequod.server.claims import checked_changes, checked_stale, guarded
 from pequod.server.loading import Later, Source
 from pequod.server.node import Node
 
+SLICE_SECONDS = 0.002  # that one client is served before others have their turn
+
 Method = Callable[..., Any]
 Methods = Mapping[str, Method]
 
@@ -106,7 +108,7 @@ class Service:
         """The caller with this name and these rights."""
         if principal not in self._callers:
             methods = dict(self._table(principal))
-            methods["timed"] = partial(_timed, methods)
+            methods["timed"] = partial(_timed, dict(methods))  # and not itself
             self._callers[principal] = Caller(principal, methods)
         return self._callers[principal]
 

@@ -21,7 +21,7 @@ from pequod.wire import is_binary, packer
 
 log = logging.getLogger("pequod.server")
 
-SLICE_SECONDS = 0.002  # that one client is served before others have their turn
+REQUEST, READING = "request", "reading"  # what a client may owe: to go on sending, or reading
 LEAST_READ = 64 * 1024  # bytes that a slow reader takes in the time of a deadline, to get another
 
 _LOOK_SECONDS = 0.25
@@ -53,11 +53,14 @@ class Session(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._stalled = False
-        self._port.relax(self)
+        self._port.relax(self, READING)
 
-    def overdue(self, reason: str) -> None:
+    def overdue(self, owed: str, reason: str) -> None:
         """A deadline has passed; a client that reads, if slowly, gets another."""
         if self._stalled:
+            if owed == REQUEST:  # we do not read either, before the client does
+                self._port.expect(self, REQUEST, self._port.config.request_seconds, reason)
+                return
             unread = self._transport.get_write_buffer_size()
             if unread + LEAST_READ <= self._unread:
                 self._unread = unread
@@ -80,7 +83,7 @@ class Session(asyncio.Protocol):
 
     def _expect_reading(self) -> None:
         reason = "it does not read its answers (stall_seconds)"
-        self._port.expect(self, self._port.config.stall_seconds, reason)
+        self._port.expect(self, READING, self._port.config.stall_seconds, reason)
 
 
 class Port:
@@ -109,18 +112,22 @@ class Port:
         self.draining = False
         self.binary: Callable[[Port], Session] | None = None
         self.http: Callable[[Port], Session] | None = None
-        self._deadlines: dict[Session, tuple[float, str]] = {}
+        self._deadlines: dict[tuple[Session, str], tuple[float, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._full = False
 
-    def expect(self, session: Session, seconds: float, reason: str) -> None:
+    def expect(self, session: Session, owed: str, seconds: float, reason: str) -> None:
         """Close the session with this reason unless `relax` is called in time."""
-        self._deadlines[session] = (self.loop.time() + seconds, reason)
+        self._deadlines[session, owed] = (self.loop.time() + seconds, reason)
         if self._timer is None:
             self._timer = self.loop.call_later(_LOOK_SECONDS, self._look)
 
-    def relax(self, session: Session) -> None:
-        self._deadlines.pop(session, None)
+    def relax(self, session: Session, owed: str) -> None:
+        self._deadlines.pop((session, owed), None)
+
+    def _relax_all(self, session: Session) -> None:
+        for owed in (REQUEST, READING):
+            self.relax(session, owed)
 
     def add(self, session: Session) -> bool:
         """Take a new connection in; False if there are too many, or the server stops."""
@@ -138,12 +145,12 @@ class Port:
 
     def replace(self, session: Session, successor: Session) -> None:
         """The connection speaks now, so that another session has it."""
-        self.relax(session)
+        self._relax_all(session)
         self.open.discard(session)
         self.open.add(successor)
 
     def remove(self, session: Session) -> None:
-        self.relax(session)
+        self._relax_all(session)
         self.open.discard(session)
         self.service.connections = len(self.open)
 
@@ -153,10 +160,10 @@ class Port:
 
     def _look(self) -> None:
         now = self.loop.time()
-        for session, (deadline, reason) in list(self._deadlines.items()):
-            if deadline <= now:
-                del self._deadlines[session]
-                session.overdue(reason)
+        for (session, owed), (deadline, reason) in list(self._deadlines.items()):
+            if deadline <= now and (session, owed) in self._deadlines:
+                self.relax(session, owed)
+                session.overdue(owed, reason)
         self._timer = self.loop.call_later(_LOOK_SECONDS, self._look) if self._deadlines else None
 
 
@@ -173,7 +180,8 @@ class Doorman(Session):
         # Whatever the system does not take at once counts as not read, also of a last answer.
         transport.set_write_buffer_limits(high=1, low=0)
         _notice_death(transport)
-        self._port.expect(self, self._port.config.request_seconds, "no request came")
+        seconds = self._port.config.request_seconds
+        self._port.expect(self, REQUEST, seconds, "no request came")
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport

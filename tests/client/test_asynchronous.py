@@ -10,6 +10,7 @@ import pytest
 from pequod import (
     AsyncClient,
     BadRequest,
+    OversizedKey,
     ProtocolError,
     TimedOut,
     TooLarge,
@@ -221,5 +222,35 @@ def test_large_requests_and_answers():
             await asyncio.gather(*(pq.put(*row) for row in rows))
             scans = await asyncio.gather(*(pq.scan("k|", "k}") for _ in range(3)))
             assert scans == [rows] * 3
+
+    run(work())
+
+
+def test_a_call_after_a_key_that_only_the_server_finds_too_long():
+    async def work():
+        with LiveServer(max_key=100) as live:
+            async with AsyncClient(live.url) as pq:
+                for _ in range(5):
+                    with pytest.raises(OversizedKey):
+                        await pq.put("k|" + "x" * 100, "v")
+                    await pq.put("k|1", "v")
+
+    run(work())
+
+
+def test_a_watch_outlives_a_server_that_is_long_away():
+    async def work():
+        with LiveServer() as live:
+            async with AsyncClient(live.url, timeout=0.2) as pq:
+                await pq.put("k|1", "before")
+                events = pq.watch("k|", "k}")
+                assert (await anext(events)).rows == [("k|1", "before")]
+                next_event = asyncio.ensure_future(anext(events))
+                await asyncio.to_thread(live.stop)
+                with pytest.raises(Unavailable):
+                    await pq.get("k|1")  # the time-out has passed
+                await asyncio.to_thread(live.start)
+                assert (await asyncio.wait_for(next_event, 20)).rows == []
+                await events.aclose()
 
     run(work())

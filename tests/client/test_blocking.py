@@ -1,5 +1,6 @@
 """The blocking client: pipelines, threads, time-outs, lost servers."""
 
+import os
 import socket
 import threading
 import time
@@ -255,3 +256,23 @@ def test_a_time_out_is_a_positive_number(timeout):
 def test_a_page_has_rows(pq, page):
     with pytest.raises(BadRequest, match="page"):
         list(pq.iterate("a", "b", page=page))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_has_connections_of_its_own(live, pq):
+    pq.put_many({f"k|{number:03}": str(number) for number in range(200)})
+    children = []
+    for child in range(2):
+        process = os.fork()
+        if process == 0:
+            right = all(pq.get(f"k|{number:03}") == str(number) for number in range(child, 200, 2))
+            os._exit(0 if right else 1)
+        children.append(process)
+    assert all(pq.get(f"k|{number:03}") == str(number) for number in range(200))
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+
+
+def test_a_key_within_a_timed_call_is_checked_too(pq):
+    with pytest.raises(OversizedKey):
+        pq.timed("get", "x" * 5000)
+    assert pq.get("k|1") is None

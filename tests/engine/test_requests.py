@@ -55,6 +55,8 @@ REFUSALS: dict[str, tuple[type[PequodError], Callable[[Cache], object]]] = {
     ),
     "drop_join: unknown": (JoinError, lambda cache: cache.drop_join("new")),
     "drop_join: no text": (JoinError, lambda cache: cache.drop_join(["t#1"])),
+    "scan: bad reverse": (BadRequest, lambda cache: cache.scan("t|zoe|", "t|zoe}", 1, "no")),
+    "scan: no reverse": (BadRequest, lambda cache: cache.scan("t|zoe|", "t|zoe}", 1, None)),
     "scan: bad limit": (BadRequest, lambda cache: cache.scan("t|zoe|", "t|zoe}", limit=-1)),
     "scan: bad end": (BadKey, lambda cache: cache.scan("new|", None)),
     "evict: no range": (BadRequest, lambda cache: cache.evict(("t|",))),

@@ -279,6 +279,7 @@ def test_all_methods(run):
             assert await wire.call("scan", "k|", "k}") == (("k|x", "2"),)
             assert await wire.call("put", "k|x", "9") == "computed_key"
             assert await wire.call("count", "v|", "v}") == 2
+            assert (await wire.call("digest", "v|", "v}"))[0] == 2
             assert (await wire.call("explain", "k|", "k}"))["joins"][0]["name"] == "k#1"
             assert (await wire.call("joins"))[0]["name"] == "k#1"
             assert await wire.call("remove", "v|x|1") is True

@@ -12,7 +12,7 @@ from pequod import AsyncClient, Forbidden, TooLarge, prefix
 from pequod.client import asynchronous
 from pequod.server import feeds, routes
 from tests.oracle import expected_rows
-from tests.server.helpers import TOKEN, Wire, address_of, serving
+from tests.server.helpers import TOKEN, Wire, address_of, serving, until
 
 TIMELINE = """
     t|<user>|<time:3>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>;
@@ -343,5 +343,56 @@ def test_after_every_quiet_moment_the_stream_equals_a_scan(run, seed):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(work())
+
+
+def test_a_feed_that_nobody_hears_does_nothing(run):
+    async def work():
+        async with serving() as server:
+            replay = Replay()
+            async with await Stream.open(server, "k|") as stream:
+                await stream.into(replay)
+                [feed] = server._port.feeds._feeds.values()
+            server.cache.put("k|0", "v")  # the stream finds that its reader has left
+            await until(lambda: not feed.is_heard)
+            for number in range(100):
+                server.cache.put(f"k|{number}", "w")
+                await asyncio.sleep(0)
+            assert feed._number <= 1
+            async with await Stream.open(server, "k|") as stream:
+                await stream.into(replay)
+            assert len(replay.rows) == 100
+
+    run(work())
+
+
+def test_a_range_that_has_grown_over_the_limit_takes_no_more_listeners(run):
+    async def work():
+        async with serving(max_rows=10) as server, AsyncClient(server.url) as pq:
+            first = pq.watch("k|", "k}")
+            await anext(first)
+            for number in range(20):
+                await pq.put(f"k|{number:02}", "v")
+            with pytest.raises(TooLarge):
+                await anext(pq.watch("k|", "k}"))
+            assert (await anext(first)).key == "k|00"  # whoever was there goes on
+            await first.aclose()
+
+    run(work())
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "", "-1"])
+def test_an_event_id_that_is_none_starts_again(run, number):
+    async def work():
+        async with serving() as server:
+            server.cache.put("k|1", "v")
+            replay = Replay()
+            async with await Stream.open(server, "k|") as stream:
+                await stream.into(replay)
+            seen = f"{replay.seen.partition('-')[0]}-{number}"
+            async with await Stream.open(server, "k|", seen) as stream:
+                await stream.into(replay)
+            assert replay.kinds == ["init", "init"]
 
     run(work())

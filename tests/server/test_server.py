@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from contextlib import AsyncExitStack
 
 import pytest
 import trustme
@@ -10,7 +11,7 @@ import trustme
 from pequod.config import ServerConfig
 from pequod.errors import BadRequest
 from pequod.server import Server
-from tests.server.helpers import Web, Wire, address_of, lines_of, packed, serving, until
+from tests.server.helpers import TOKEN, Web, Wire, address_of, lines_of, packed, serving, until
 
 SCAN = ("scan", "k|", "k}")
 
@@ -226,3 +227,35 @@ def test_a_key_with_a_password_is_not_waited_for(tmp_path, certificate):
     )
     with pytest.raises(BadRequest, match="cannot be used"):
         Server(settings(tls_cert=files["tls_cert"], tls_key=str(path)))
+
+
+@pytest.mark.parametrize("token", [{}, {"token": TOKEN}], ids=["open", "token"])
+def test_who_says_nothing_by_tls_is_sent_away(run, certificate, caplog, token):
+    files, context = certificate
+
+    async def work():
+        async with serving(**files, **token, request_seconds=0.3) as server:
+            async with AsyncExitStack() as stack:
+                wires = [
+                    await stack.enter_async_context(await Wire.open(server, context))
+                    for _ in range(5)
+                ]
+                for wire in wires:
+                    assert await wire.rest() == b""
+
+    run(work())
+    assert len(lines_of(caplog)) == 5
+
+
+def test_a_request_that_does_not_go_on_ends_though_the_client_read_meanwhile(run, caplog):
+    async def work():
+        async with serving(request_seconds=0.3) as server, await Wire.open(server) as wire:
+            wire.writer.write(packed((1, "get", "k"))[:-1])
+            await until(lambda: server._port.open and server._port._deadlines)
+            [session] = server._port.open
+            session.pause_writing()
+            session.resume_writing()
+            assert await wire.rest() == b""
+
+    run(work())
+    assert "does not go on" in lines_of(caplog)[0]
