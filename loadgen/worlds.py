@@ -62,7 +62,8 @@ class TwipWorld:
         """Make a world and its trace in a folder, unless they are there."""
         if not 2 <= load.users <= MAX_USERS:
             raise SystemExit(f"2 to {MAX_USERS:,} users can be replayed, not {load.users:,}")
-        edges = min(load.users * load.followees, load.users * (load.users - 1) // 4)
+        # In a tiny world there must be somebody left to follow.
+        edges = min(load.users * load.followees, load.users * (load.users - 1) // 8)
         spec = TwipSpec(
             users=load.users,
             edges=edges,
