@@ -76,8 +76,8 @@ class Rows:
 
     def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]:
         """At most `limit` rows from either end of a range."""
-        # Most reads want the newest rows, which come at the end, and find one or none. Looking there
-        # first spares the search, whose every step goes to another place in memory.
+        # Most reads want the newest rows, which come at the end, and find one or none. Looking
+        # there first spares a search whose every step goes to another place in memory.
         keys = self.keys
         high = len(keys)
         if high and keys[-1] >= last:
