@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
@@ -30,6 +30,7 @@ examples:
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
+Add = Callable[..., argparse.ArgumentParser]  # name, what it does, parsers of shared options
 RESULTS = Path("docs/benchmarks")
 DOCUMENT = Path("docs/benchmarks.md")
 INSTALL = "the benchmarks need more packages: pip install 'pequod[bench,plot]'"
@@ -99,7 +100,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_figures(add, shared, written) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def _add_figures(
+    add: Add, shared: argparse.ArgumentParser, written: argparse.ArgumentParser
+) -> None:
     """The commands for the paper's figures, and those on their files."""
     drawn = argparse.ArgumentParser(add_help=False)
     drawn.add_argument("--plot", type=Path, metavar="FILE", help="draw the figure into FILE")

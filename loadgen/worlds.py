@@ -183,7 +183,7 @@ def post_text(poster: int, ordinal: int) -> str:
     """The text of a post of a trace, 100 characters.
 
     >>> post_text(7, 0)[:40], len(post_text(7, 0))
-    ('post 0 of user 7 ......................', 100)
+    ('post 0 of user 7 .......................', 100)
     """
     return f"post {ordinal} of user {poster} ".ljust(TEXT_LENGTH, ".")
 

@@ -1,11 +1,14 @@
 """A tiny version of each of the paper's experiments, by the command line, and its report."""
 
+import doctest
 import json
 import math
 import shutil
 
 import pytest
 
+from loadgen import compare, document, newp, progress, worlds
+from loadgen.replay import clients
 from tests.loadgen.test_engine_benchmark import loadgen
 
 
@@ -85,3 +88,8 @@ def test_mistakes_are_explained(arguments, told):
     process = loadgen(*arguments)
     assert process.returncode != 0
     assert told in process.stderr
+
+
+@pytest.mark.parametrize("module", [clients, compare, document, newp, progress, worlds])
+def test_examples_in_the_modules(module):
+    assert doctest.testmod(module).failed == 0
