@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
@@ -11,6 +11,7 @@ from loadgen.pauses import measure_pauses
 from loadgen.report import STDOUT, Findings, benchmark_file, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 from loadgen.scale import QUICK_SCALE, Scale, measure_scale
+from pequod import PequodError
 
 EXAMPLES = """\
 examples:
@@ -25,11 +26,13 @@ examples:
   python -m loadgen report                                   docs/benchmarks.md from those files
   python -m loadgen compare old/twip.json new/twip.json      what got faster or slower
   python -m loadgen engine                       the engine in one process, after some minutes
+  python -m loadgen engine --quick               the same in seconds, at sizes too small to judge
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen scale                        a cluster with more and more compute servers
   python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
+Add = Callable[..., argparse.ArgumentParser]  # name, what it does, parsers of shared options
 RESULTS = Path("docs/benchmarks")
 DOCUMENT = Path("docs/benchmarks.md")
 INSTALL = "the benchmarks need more packages: pip install 'pequod[bench,plot]'"
@@ -39,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark that the command line names."""
     options = parser().parse_args(arguments)
     options.command = " ".join(sys.argv[1:] if arguments is None else arguments)
-    options.run(options)
+    try:
+        options.run(options)
+    except PequodError as error:
+        raise SystemExit(f"{options.command.partition(' ')[0]}: {error}") from error
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,7 +111,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_figures(add, shared, written) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def _add_figures(
+    add: Add, shared: argparse.ArgumentParser, written: argparse.ArgumentParser
+) -> None:
     """The commands for the paper's figures, and those on their files."""
     drawn = argparse.ArgumentParser(add_help=False)
     drawn.add_argument("--plot", type=Path, metavar="FILE", help="draw the figure into FILE")
@@ -113,10 +121,19 @@ def _add_figures(add, shared, written) -> None:  # type: ignore[no-untyped-def] 
     _twip_options(twip)
     strategies = add("materialization", "Figure 8: none, dynamic, full", shared, written, drawn)
     strategies.add_argument("--users", type=int, help="default: 5000, with --quick 1500")
+    strategies.add_argument(
+        "--active", metavar="PERCENTS", help="shares of active users, with commas, rising"
+    )
     newp = add("newp", "Figure 9: interleaved joins or not, or Redis", shared, written, drawn)
-    newp.add_argument("--sessions", type=int, help="of each turn (default: 40000)")
+    newp.add_argument(
+        "--articles",
+        type=int,
+        help="half as many users, 10 comments and 20 votes for each (default: 20000, quick: 5000)",
+    )
+    newp.add_argument("--sessions", type=int, help="of each turn (default: 40000, quick: 5000)")
     ablations = add("ablations", "section 4, each optimization taken out", shared, written, drawn)
     ablations.add_argument("--users", type=int, help="default: 10000, with --quick 3000")
+    ablations.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     for one in (twip, strategies, newp, ablations):
         one.set_defaults(run=run_figure, benchmark=one.prog.split()[-1])
     everything = add("all", "all of these, and the report", shared)

@@ -20,6 +20,7 @@ from loadgen.report import Findings
 from loadgen.systems.registry import SYSTEMS, systems_named
 from loadgen.twip import Race, measure_twip, systems_table
 from loadgen.worlds import Load, TwipWorld
+from pequod.pipeline.newp import NewpSpec
 
 QUICK_CHECKS = 10
 EVERY_SYSTEM = ",".join(SYSTEMS)
@@ -103,6 +104,8 @@ def materialization(options: argparse.Namespace) -> Benchmark:
     sweep = QUICK_SWEEP if options.quick else Sweep()
     if options.users is not None:
         sweep = replace(sweep, users=options.users)
+    if options.active is not None:
+        sweep = replace(sweep, active=[int(share) for share in options.active.split(",")])
     findings = measure_materialization(replace(sweep, seed=options.seed))
     return Benchmark("materialization", findings, strategies_table(findings))
 
@@ -111,7 +114,9 @@ def newp(options: argparse.Namespace) -> Benchmark:
     votes = QUICK_VOTES if options.quick else Votes()
     if options.sessions is not None:
         votes = replace(votes, sessions=options.sessions)
-    votes = replace(votes, spec=replace(votes.spec, seed=options.seed))
+    articles = options.articles or votes.spec.articles
+    spec = NewpSpec(articles, articles // 2, 10 * articles, 20 * articles, options.seed)
+    votes = replace(votes, spec=spec)
     findings = measure_newp(votes)
     return Benchmark("newp", findings, ways_table(findings))
 
@@ -119,7 +124,7 @@ def newp(options: argparse.Namespace) -> Benchmark:
 def ablations(options: argparse.Namespace) -> Benchmark:
     users = options.users or (3_000 if options.quick else 10_000)
     load = Load(users=users, checks_per_user=20 if options.quick else 50, seed=options.seed)
-    findings = measure_ablations(load, rounds=3)
+    findings = measure_ablations(load, options.rounds)
     return Benchmark("ablations", findings, ablations_table(findings))
 
 

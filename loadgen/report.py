@@ -2,9 +2,9 @@
 
 The file is `{"benchmark": ..., "machine": {...}, "results": [...], "ratios": {...}}`. Results
 are the single measurements, one flat object each; ratios are the few numbers that are compared
-from run to run and from machine to machine. Those of whole systems add `command` and `facts`, how to
-repeat it and what was measured, `limits`, what ratios should be, and `spreads`, the least and the
-most of the turns of one run.
+from run to run and from machine to machine. Those of whole systems add `command` and `facts`, how
+to repeat it and what was measured, `limits`, what ratios should be, and `spreads`, the least and
+the most of the turns of one run.
 """
 
 import json

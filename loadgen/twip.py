@@ -18,8 +18,8 @@ from loadgen.replay.clients import (
     Clients,
     Turn,
     digest,
-    median_ratio,
     percentile,
+    spread,
 )
 from loadgen.report import Findings, Ratio, progress
 from loadgen.servers import ServerProcess
@@ -170,9 +170,7 @@ def findings_of(runners: Sequence[Runner], compared: int) -> Findings:
     }
     for runner in runners[1:]:
         name = runner.system.name
-        _, least, most = median_ratio(
-            [turn.seconds for turn in ours.turns], [turn.seconds for turn in runner.turns]
-        )
+        turns = [[turn.seconds for turn in one.turns] for one in (ours, runner)]
         basis = f"runtime {runner.seconds:.1f} s, Pequod {ours.seconds:.1f} s"
         findings.ratios.append(
             Ratio(
@@ -181,7 +179,7 @@ def findings_of(runners: Sequence[Runner], compared: int) -> Findings:
                 LEAST.get(name, 1.0),
                 basis,
                 at_least=True,
-                spread=(least, most),
+                spread=spread(*turns),
             )
         )
         if name == "redis":
@@ -190,10 +188,7 @@ def findings_of(runners: Sequence[Runner], compared: int) -> Findings:
 
 
 def _against_redis(ours: Runner, redis: Runner) -> list[Ratio]:
-    _, least, most = median_ratio(
-        [turn.server_cpu_seconds for turn in redis.turns],
-        [turn.server_cpu_seconds for turn in ours.turns],
-    )
+    turns = [[turn.server_cpu_seconds for turn in one.turns] for one in (redis, ours)]
     return [
         Ratio(
             "server_cpu_vs_redis",
@@ -201,7 +196,7 @@ def _against_redis(ours: Runner, redis: Runner) -> list[Ratio]:
             1.2,
             f"{ours.server_cpu * 1e6:.1f} us of server CPU an operation, "
             f"Redis {redis.server_cpu * 1e6:.1f}",
-            spread=(least, most),
+            spread=spread(*turns),
         ),
         Ratio(
             "server_memory_vs_redis",
@@ -246,11 +241,8 @@ def systems_table(findings: Findings) -> str:
 def verdict(findings: Findings) -> str:
     """Who is faster than whom, in one line."""
     rivals = [result for result in findings.results if result["system"] != "pequod"]
-    said = ", ".join(
-        f"{result['runtime_ratio']:.2f} times the runtime on {result['system']}"
-        if result["runtime_ratio"] >= 1  # type: ignore[operator]
-        else f"only {result['runtime_ratio']:.2f} times the runtime on {result['system']}"
-        for result in rivals
-    )
     same = f"all gave the same answers on {findings.facts['timelines_compared']} timelines"
-    return f"Pequod is the measure: {said}; {same}." if said else f"{same}."
+    if not rivals:
+        return f"Only Pequod ran; {same}."
+    said = ", ".join(f"{one['system']} {one['runtime_ratio']:.2f}" for one in rivals)
+    return f"Runtimes as multiples of Pequod's: {said}; {same}."

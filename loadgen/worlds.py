@@ -62,7 +62,8 @@ class TwipWorld:
         """Make a world and its trace in a folder, unless they are there."""
         if not 2 <= load.users <= MAX_USERS:
             raise SystemExit(f"2 to {MAX_USERS:,} users can be replayed, not {load.users:,}")
-        edges = min(load.users * load.followees, load.users * (load.users - 1) // 4)
+        # In a tiny world there must be somebody left to follow.
+        edges = min(load.users * load.followees, load.users * (load.users - 1) // 8)
         spec = TwipSpec(
             users=load.users,
             edges=edges,
@@ -182,7 +183,7 @@ def post_text(poster: int, ordinal: int) -> str:
     """The text of a post of a trace, 100 characters.
 
     >>> post_text(7, 0)[:40], len(post_text(7, 0))
-    ('post 0 of user 7 ......................', 100)
+    ('post 0 of user 7 .......................', 100)
     """
     return f"post {ordinal} of user {poster} ".ljust(TEXT_LENGTH, ".")
 

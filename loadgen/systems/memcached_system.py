@@ -12,6 +12,7 @@ import asyncio
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from loadgen.servers import ServerProcess, start_memcached
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from loadgen.worlds import TwipWorld
 
 INSTALL = "memcached is not on PATH: apt-get install memcached, or brew install memcached"
+INSTALL_EMCACHE = "emcache is not installed: pip install 'pequod[bench]'"
 SET, APPEND, QUIETLY = b"MS", b"MA", b"MA q"
 
 
@@ -169,6 +171,8 @@ class Memcached(System):
     name: str = "memcached"
 
     def start(self) -> ServerProcess:
+        if find_spec("emcache") is None:
+            raise Missing(INSTALL_EMCACHE)
         server = start_memcached()
         if server is None:
             raise Missing(INSTALL)

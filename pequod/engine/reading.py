@@ -47,6 +47,25 @@ class Reading:
         self._end(keys, work)
         return pairs
 
+    def settled_at(self, key: str, table: Table) -> bool:
+        """True if a key can be read from the store now: all that computes it is settled."""
+        if self._catalogue.pulls.get(table.name) or self._residency.is_remote(table.keys):
+            return False
+        views = tuple(
+            [
+                v
+                for v in self._catalogue.views.get(table.name, ())
+                if v.keys.first <= key < v.keys.last
+            ]
+        )
+        for view in views:
+            status = view.statuses.at(key)
+            if status is None or not self._maintenance.settled_alone(status):
+                self._raise_missing()
+                return False
+        self._catalogue.tally(table, views).hits += 1
+        return True
+
     def count(self, keys: KeyRange) -> int:
         """The number of rows of a range."""
         if not keys:

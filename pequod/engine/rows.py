@@ -76,11 +76,17 @@ class Rows:
 
     def page(self, first: str, last: str, limit: int, reverse: bool) -> list[Pair]:
         """At most `limit` rows from either end of a range."""
+        # Most reads want the newest rows, which come at the end, and find one or none. Looking
+        # there first spares a search whose every step goes to another place in memory.
         keys = self.keys
-        low = bisect_left(keys, first)
         high = len(keys)
-        if high and keys[-1] >= last:  # most reads want the newest rows, which come at the end
-            high = bisect_left(keys, last, low)
+        if high and keys[-1] >= last:
+            high = bisect_left(keys, last)
+        if not high or keys[high - 1] < first:
+            return []
+        low = high - 1
+        if low and keys[low - 1] >= first:
+            low = bisect_left(keys, first, 0, low)
         if high - low > limit:
             low, high = (high - limit, high) if reverse else (low, low + limit)
         pairs = list(zip(keys[low:high], self.values[low:high]))

@@ -111,3 +111,59 @@ def test_rows_that_go_while_a_page_is_made_fresh() -> None:
 def test_limits_beyond_all_numbers() -> None:
     cache = one_bar()
     assert len(cache.scan(*prefix("k|"), limit=10**30)) == ROWS
+
+
+def hint_of(cache: Cache, within: str):
+    return cache._store.jump[within].hint
+
+
+def test_a_hint_outlives_a_change_that_waits():
+    world = World(TIMELINE, base={"s|ann|bob": "1", "p|bob|1": "Hi", "p|eve|2": "Ho"})
+    world.scan(*prefix("t|ann|"))
+    hint = hint_of(world.cache, "t|ann|")
+    assert hint.first == "t|ann|"
+    world.put("s|ann|eve", "1")
+    assert hint_of(world.cache, "t|ann|") is hint
+    assert hint.first == END  # it covers nothing until the follow is settled
+    world.scan(*prefix("t|ann|"))
+    assert hint_of(world.cache, "t|ann|") is hint
+    assert hint.first == "t|ann|"
+
+
+def test_a_hint_does_not_outlive_its_subtable():
+    """A status range over all timelines keeps no single one alive: settling may empty it."""
+    world = World(TIMELINE, base={"s|ann|bob": "1", "p|bob|1": "Hi"})
+    world.scan(*prefix("t|"))
+    world.scan(*prefix("t|ann|"))
+    world.remove("s|ann|bob")
+    world.scan(*prefix("t|ann|"))
+    world.put("s|ann|bob", "1")
+    world.scan(*prefix("t|ann|"))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_reads_near_the_end_of_a_subtable(limit, reverse):
+    cache = Cache()
+    keys = [f"t|ann|{number}" for number in (2, 4, 6)]
+    cache.put_many((key, "1") for key in keys)
+    bounds = [f"t|ann|{number}" for number in range(9)]
+    for first in bounds:
+        for last in bounds:
+            found = [key for key in keys if first <= key < last]
+            found = found[::-1][:limit] if reverse else found[:limit]
+            assert [key for key, _ in cache.scan(first, last, limit, reverse)] == found
+
+
+def test_a_get_settles_what_waits():
+    world = World("n|<u> = count s|<u>|<p>", "m|<u> = copy n|<u>", base={"s|ann|bob": "1"})
+    assert world.cache.get("n|ann") == "1"
+    hits = world.cache.stats()["tables"]["n"]["hits"]
+    world.put("s|ann|eve", "1")
+    assert world.cache.get("n|ann") == "2"
+    assert world.cache.get("m|ann") == "2"
+    world.remove("s|ann|eve")
+    world.remove("s|ann|bob")
+    assert world.cache.get("n|ann") is None
+    assert world.cache.get("m|ann") is None
+    assert world.cache.stats()["tables"]["n"]["hits"] > hits
