@@ -8,6 +8,7 @@ from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
+from loadgen.pipeline import QUICK_WORLD, World, measure_pipeline
 from loadgen.report import STDOUT, Findings, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 
@@ -19,6 +20,8 @@ examples:
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen pauses                       the garbage collector, with 10 million rows
+  python -m loadgen pipeline                     the jobs of the data pipeline, with 12 million rows
+  python -m loadgen pipeline --full              also at the paper's size: 72 million edges
 """
 
 
@@ -77,6 +80,16 @@ def parser() -> argparse.ArgumentParser:
     )
     pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
+    pipeline = benchmarks.add_parser(
+        "pipeline",
+        parents=[shared],
+        help="the jobs of the data pipeline: graph, trace, materialize, load, verify",
+        description="The jobs of the data pipeline, whole commands, with their peak memory.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    pipeline.add_argument("--full", action="store_true", help="also 1.8M users with 72M edges")
+    pipeline.set_defaults(run=run_pipeline)
     return top
 
 
@@ -99,6 +112,11 @@ def run_rpc(options: argparse.Namespace) -> None:
 def run_pauses(options: argparse.Namespace) -> None:
     rows, calls = (20_000, 2_000) if options.quick else (options.rows, 200_000)
     _report("pauses", measure_pauses(rows, calls, options.seed), options)
+
+
+def run_pipeline(options: argparse.Namespace) -> None:
+    world = QUICK_WORLD if options.quick else World()
+    _report("pipeline", measure_pipeline(world, options.full, options.seed), options)
 
 
 def _report(benchmark: str, findings: Findings, options: argparse.Namespace) -> None:
