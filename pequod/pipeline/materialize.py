@@ -56,9 +56,9 @@ def materialize(
     told: Told = quiet,
 ) -> Manifest:
     """Write all rows that the joins compute in a range into the folder `out`."""
-    spec = views_spec(joins, base, keys)
-    if (out / "manifest.json").exists() and (done := Manifest.load(out, "rows")).spec == spec:
+    if (done := materialized(joins, base, out, keys)) is not None:
         return done
+    spec = views_spec(joins, base, keys)
     compiler = Compiler(joins, base_rows(spark, base))
     files = Manifest.load(base, "rows").files
     compiler.check_base(lambda keys: bool(_overlapping(files, keys)))
@@ -82,6 +82,17 @@ def materialize(
             shutil.rmtree(old, ignore_errors=True)
     told(len(names), len(names))
     return manifest
+
+
+def materialized(
+    joins: Sequence[CacheJoin], base: Path, out: Path, keys: KeyRange
+) -> Manifest | None:
+    """The manifest of `out`, if these very rows are there."""
+    spec = views_spec(joins, base, keys)
+    if not (out / "manifest.json").exists():
+        return None
+    manifest = Manifest.load(out, "rows")
+    return manifest if manifest.spec == spec else None
 
 
 def views_spec(joins: Sequence[CacheJoin], base: Path, keys: KeyRange) -> dict[str, Any]:
