@@ -9,10 +9,11 @@ from pequod.keys import EVERYTHING
 from pequod.pipeline.files import GROUP, Manifest, read_pairs, table_of, write_rows
 from pequod.pipeline.load import load
 from pequod.pipeline.materialize import views_spec
-from pequod.pipeline.twip import TIMELINE
+from pequod.pipeline.twip import TIMELINE as ONE
 from tests.live import LiveServer
 from tests.oracle import expected_pairs
 
+TIMELINE = f"timeline: {ONE} fans: f|<poster>|<user> = copy s|<user>|<poster>;"
 BASE = {
     **{
         f"s|u{user:03}|u{(user * 7 + step) % 90:03}": "1" for user in range(90) for step in range(9)
@@ -43,7 +44,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def views(tmp_path, base):
-    rows = expected_pairs([TIMELINE], BASE, "t|", "t}")
+    rows = [(key, value) for key, value in expected_pairs([TIMELINE], BASE) if key[0] in "ft"]
     spec = views_spec(parse(TIMELINE), base, EVERYTHING)
     return folder_of(tmp_path / "views", rows, spec)
 
