@@ -8,6 +8,7 @@ from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
+from loadgen.pipeline import QUICK_WORLD, World, measure_pipeline
 from loadgen.report import STDOUT, Findings, benchmark_file, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 from loadgen.scale import QUICK_SCALE, Scale, measure_scale
@@ -31,6 +32,8 @@ examples:
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen scale                        a cluster with more and more compute servers
   python -m loadgen pauses                       the garbage collector, with 10 million rows
+  python -m loadgen pipeline                     the jobs of the data pipeline, with 12 million rows
+  python -m loadgen pipeline --full              also at the paper's size: 72 million edges
 """
 Add = Callable[..., argparse.ArgumentParser]  # name, what it does, parsers of shared options
 RESULTS = Path("docs/benchmarks")
@@ -99,15 +102,15 @@ def parser() -> argparse.ArgumentParser:
     )
     pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
-    scale = benchmarks.add_parser(
-        "scale",
-        parents=[shared],
-        help="Twip on one server, and on clusters with 2 and 4 compute servers",
-        description="Server CPU of a timeline check as compute servers are added.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    scale = add(
+        "scale", "Twip on one server, and on clusters with 2 and 4 compute servers", shared, written
     )
     scale.set_defaults(run=run_scale)
+    pipeline = add(
+        "pipeline", "the jobs of the data pipeline: graph, trace, views, load", shared, written
+    )
+    pipeline.add_argument("--full", action="store_true", help="also 1.8M users with 72M edges")
+    pipeline.set_defaults(run=run_pipeline)
     return top
 
 
@@ -215,6 +218,11 @@ def run_scale(options: argparse.Namespace) -> None:
     _report(
         "scale", measure_scale(QUICK_SCALE if options.quick else Scale(), options.seed), options
     )
+
+
+def run_pipeline(options: argparse.Namespace) -> None:
+    world = QUICK_WORLD if options.quick else World()
+    _report("pipeline", measure_pipeline(world, options.full, options.seed), options)
 
 
 def _report(

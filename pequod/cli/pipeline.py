@@ -203,10 +203,11 @@ def _materialize(options: argparse.Namespace, out: Path) -> None:
     if options.plain:
         raise BadRequest("cache joins are computed by Spark; leave --plain out")
     module = _module("materialize")
-    with _session(options) as spark, progress("materialize") as told:
-        manifest = module.materialize(
-            spark, joins, options.base, out, _keys(options), _parts(options), told
-        )
+    keys, parts = _keys(options), _parts(options)
+    manifest = module.materialized(joins, options.base, out, keys)
+    if manifest is None:
+        with _session(options) as spark, progress("materialize") as told:
+            manifest = module.materialize(spark, joins, options.base, out, keys, parts, told)
     for warning in manifest.facts["warnings"]:
         print(f"pequod: {warning}", file=sys.stderr)
     if options.run is materialize:

@@ -8,6 +8,7 @@ which the greatest value-source key wins. How a join is maintained does not matt
 
 from collections.abc import Callable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from os.path import commonprefix
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -59,10 +60,21 @@ class Compiler:
         found = [self._rows_of(number) for number in wanted]
         return within(_united(found), keys)
 
-    def check_base(self) -> None:
-        """Raise if base rows stand where a join would write; a cache would refuse them."""
+    def head(self) -> str:
+        """The text that all computed keys start with."""
+        heads = [join.output.literal_head for node in self._nodes for join in node]
+        return commonprefix(heads)  # noqa: RUF071 - by characters is what is wanted
+
+    def check_base(self, holds: Callable[[KeyRange], bool] = bool) -> None:
+        """Raise if base rows stand where a join would write; a cache would refuse them.
+
+        `holds` tells, without asking Spark, if there can be any in a range.
+        """
         for join in (join for node in self._nodes for join in node):
-            rows = self._base(prefix(join.output.literal_head))
+            keys = prefix(join.output.literal_head)
+            if not holds(keys):
+                continue
+            rows = self._base(keys)
             found = rows.where(F.col("key").rlike(java_regex(join.output))).take(1)
             if found:
                 raise BadData(

@@ -12,7 +12,7 @@ where it was, and one that is complete does nothing.
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +27,10 @@ from pequod.pipeline.jobs import Told, quiet
 
 BATCH = 4096  # rows in a request
 WINDOW = 4  # requests on their way at a time; one is too few to keep both ends busy
-VIEWS_WINDOW = 64  # ranges to compute on their way at a time
+VIEWS_WINDOW = 64  # ranges to compute that are asked for at a time
+
+Run = tuple[KeyRange, list[Pair]]
+Asked = tuple[list[Run], Awaitable[list[tuple[int, str]]]]
 
 
 def load(
@@ -67,25 +70,27 @@ async def _put(client: AsyncClient, folder: Path, manifest: Manifest) -> AsyncIt
         groups = read_groups(folder, file)
         with open_rows(folder, file) as source:
             for number, group in enumerate(groups):
-                if not await _has(client, group):
-                    await _put_group(client, pairs_of(source.read_row_group(number)), group)
+                found = await _digest(client, group)
+                if found != (group.rows, group.digest):
+                    rows = pairs_of(source.read_row_group(number))
+                    batches = (rows[at : at + BATCH] for at in range(0, len(rows), BATCH))
+                    await _all(WINDOW, (client.put_many(batch) for batch in batches))
+                    if found is None or found[0]:  # there were some rows before
+                        await _check_group(client, group)
                 yield group.rows
 
 
-async def _has(client: AsyncClient, group: Group) -> bool:
-    """True if the server has just these rows there."""
+async def _digest(client: AsyncClient, group: Group) -> tuple[int, str] | None:
+    """What the server has where a group lies; None if it has far too many rows there."""
     try:
-        found = await client.digest(group.first, group.last + "\0")
+        rows, digest = await client.digest(group.first, group.last + "\0")
     except TooLarge:
-        return False
-    return tuple(found) == (group.rows, group.digest)
+        return None
+    return rows, digest
 
 
-async def _put_group(client: AsyncClient, rows: list[Pair], group: Group) -> None:
-    was_empty = not await client.count(group.first, group.last + "\0")
-    batches = (rows[at : at + BATCH] for at in range(0, len(rows), BATCH))
-    await _all(WINDOW, (client.put_many(batch) for batch in batches))
-    if not was_empty and not await _has(client, group):
+async def _check_group(client: AsyncClient, group: Group) -> None:
+    if await _digest(client, group) != (group.rows, group.digest):
         raise BadData(
             f"the server has other rows than those of the manifest between {group.first!r} and "
             f"{group.last!r}; remove them there with `pequod removerange`, and load again"
@@ -94,24 +99,35 @@ async def _put_group(client: AsyncClient, rows: list[Pair], group: Group) -> Non
 
 async def _compute(client: AsyncClient, folder: Path, manifest: Manifest) -> AsyncIterator[int]:
     """Let the server compute all ranges of some views; yields how many rows it has computed."""
-    await client.add_join(";\n".join(manifest.spec["joins"]))
+    await client.add_join("\n".join(manifest.spec["joins"]))
     tables = (table for file in manifest.files for table in read_rows(folder, file))
     runs = natural_runs(pairs_of(table) for table in tables)
+    asked: Asked | None = None
     while some := list(islice(runs, VIEWS_WINDOW)):
-        found = await asyncio.gather(*(client.digest(*keys) for keys, _ in some))
-        for (keys, rows), told in zip(some, found):
-            expected = RowsDigest()
-            expected.add(rows)
-            if tuple(told) != (expected.rows, expected.hexdigest()):
-                raise BadData(
-                    f"the server computes other rows than those of the manifest from "
-                    f"{keys.first!r} to {keys.last!r}; has it the same base rows? "
-                    "`pequod pipeline verify` tells which rows differ"
-                )
-        yield sum(len(rows) for _, rows in some)
+        digests = asyncio.gather(*(client.digest(*keys) for keys, _ in some))
+        await asyncio.sleep(0)  # they are sent, and the server works while this side checks
+        if asked is not None:
+            yield _checked(asked[0], await asked[1])
+        asked = some, digests
+    if asked is not None:
+        yield _checked(asked[0], await asked[1])
 
 
-def natural_runs(lists: Iterable[list[Pair]]) -> Iterator[tuple[KeyRange, list[Pair]]]:
+def _checked(some: Sequence[Run], digests: Sequence[tuple[int, str]]) -> int:
+    """The number of rows in some ranges, if the server has computed the same ones."""
+    for (keys, rows), found in zip(some, digests):
+        expected = RowsDigest()
+        expected.add(rows)
+        if tuple(found) != (expected.rows, expected.hexdigest()):
+            raise BadData(
+                "the server computes other rows than those of the manifest from "
+                f"{keys.first!r} to {keys.last!r}; has it the same base rows? "
+                "`pequod pipeline verify` tells which rows differ"
+            )
+    return sum(len(rows) for _, rows in some)
+
+
+def natural_runs(lists: Iterable[list[Pair]]) -> Iterator[Run]:
     """The rows, which come in key order, by the ranges that applications read at a time.
 
     Such a range, one timeline for instance, is all keys that are alike up to their second bar.

@@ -27,10 +27,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pequod.errors import BadData
 from pequod.joins.join import CacheJoin
-from pequod.keys import EVERYTHING, KeyRange
+from pequod.keys import EVERYTHING, KeyRange, prefix
 from pequod.pipeline.compiler import BaseRows, Compiler, within
 from pequod.pipeline.files import (
     ROWS_SCHEMA,
+    FileFacts,
     Manifest,
     atomically,
     finished,
@@ -55,11 +56,12 @@ def materialize(
     told: Told = quiet,
 ) -> Manifest:
     """Write all rows that the joins compute in a range into the folder `out`."""
-    spec = views_spec(joins, base, keys)
-    if (out / "manifest.json").exists() and (done := Manifest.load(out, "rows")).spec == spec:
+    if (done := materialized(joins, base, out, keys)) is not None:
         return done
+    spec = views_spec(joins, base, keys)
     compiler = Compiler(joins, base_rows(spark, base))
-    compiler.check_base()
+    files = Manifest.load(base, "rows").files
+    compiler.check_base(lambda keys: bool(_overlapping(files, keys)))
     rows = compiler.rows(keys)
     job = job_name("views", spec)
     version = out / f"v-{blake2b(job.encode(), digest_size=8).hexdigest()}"
@@ -70,10 +72,10 @@ def materialize(
     if missing:
         wanted = _only(rows, bounds, missing) if len(missing) < len(names) else rows
         with _watched(out, names, told):
-            _write(wanted, bounds, out, names, job)
-    files = tuple(facts for name in names if (facts := finished(out / name, job)) is not None)
-    unmatched = [] if files else list(compiler.unmatched())
-    manifest = Manifest("rows", spec, files, {"warnings": unmatched})
+            _write(wanted, compiler.head(), bounds, out, names, job)
+    written = tuple(facts for name in names if (facts := finished(out / name, job)) is not None)
+    unmatched = [] if written else list(compiler.unmatched())
+    manifest = Manifest("rows", spec, written, {"warnings": unmatched})
     manifest.save(out)
     for old in out.glob("v-*"):
         if old != version:
@@ -82,8 +84,23 @@ def materialize(
     return manifest
 
 
+def materialized(
+    joins: Sequence[CacheJoin], base: Path, out: Path, keys: KeyRange
+) -> Manifest | None:
+    """The manifest of `out`, if these very rows are there."""
+    spec = views_spec(joins, base, keys)
+    if not (out / "manifest.json").exists():
+        return None
+    manifest = Manifest.load(out, "rows")
+    return manifest if manifest.spec == spec else None
+
+
 def views_spec(joins: Sequence[CacheJoin], base: Path, keys: KeyRange) -> dict[str, Any]:
     """What a version of views is made from: the joins, the base data, and the range."""
+    if all(
+        prefix(j.output.literal_head).clip(keys) == prefix(j.output.literal_head) for j in joins
+    ):
+        keys = EVERYTHING  # the same rows have the same name
     texts = [f"{join.name}: {join.text}" if join.name else join.text for join in joins]
     digests = "".join(file.digest for file in Manifest.load(base, "rows").files)
     source = blake2b(digests.encode(), digest_size=16).hexdigest()
@@ -98,13 +115,17 @@ def base_rows(spark: SparkSession, base: Path) -> BaseRows:
             raise BadData(f"{base / file.name} is missing; run the job that wrote {base} again")
 
     def read(keys: KeyRange) -> DataFrame:
-        files = [f for f in manifest.files if f.last >= keys.first and f.first < keys.last]
+        files = _overlapping(manifest.files, keys)
         if not files:
             return spark.createDataFrame([], SCHEMA)
         paths = [(base / file.name).resolve().as_uri() for file in files]
         return within(spark.read.schema(SCHEMA).parquet(*paths), keys)
 
     return read
+
+
+def _overlapping(files: Sequence[FileFacts], keys: KeyRange) -> list[FileFacts]:
+    return [file for file in files if file.last >= keys.first and file.first < keys.last]
 
 
 def _bounds(rows: DataFrame, version: Path, partitions: int) -> list[str]:
@@ -132,13 +153,16 @@ def _only(rows: DataFrame, bounds: Sequence[str], numbers: Sequence[int]) -> Dat
 
 
 def _write(
-    rows: DataFrame, bounds: Sequence[str], out: Path, names: Sequence[str], job: str
+    rows: DataFrame, head: str, bounds: Sequence[str], out: Path, names: Sequence[str], job: str
 ) -> None:
     """Sort the rows into their files; each task writes one of them."""
     number = _number(bounds, 0, len(bounds)).alias("number")
-    placed = rows.select("key", "value", "bytes", number)
+    # Spark compares the first eight bytes of what it sorts by before all else, and those of the
+    # keys are nearly all alike; the ones after their common head are not.
+    telling = F.substring("key", len(head) + 1, 8).alias("telling")
+    placed = rows.select("key", "value", "bytes", number, telling)
     sorted_rows = placed.repartitionById(len(bounds) + 1, F.col("number"))
-    sorted_rows = sorted_rows.sortWithinPartitions("key").select("key", "value", "bytes")
+    sorted_rows = sorted_rows.sortWithinPartitions("telling", "key").select("key", "value", "bytes")
     written = sorted_rows.mapInArrow(partial(_write_part, bounds, out, names, job), "rows long")
     written.agg(F.sum("rows")).collect()
 

@@ -46,6 +46,9 @@ class Session:
             finally:
                 spark.stop()
             return
+        if (running := SparkSession.getActiveSession()) is not None:
+            yield running  # whoever started it stops it
+            return
         ensure_java(os.environ)
         # Workers would else be the python3 of the path, which knows nothing of this environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
