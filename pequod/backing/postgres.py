@@ -333,15 +333,17 @@ class Postgres(Database):
                 "ask for a smaller part of the range"
             )
         key_of, value_of = table.key_maker(), table.value_maker(len(table.slots))
+        number, first, last, pairs = "", "", "", found[0]
         for row in rows:
+            if row[-1] != number:  # the rows of a range come together
+                number = row[-1]
+                first, last = keys[int(number)]
+                pairs = found[int(number)]
             key = key_of(row)
             if key is None:
                 self.note_unfit(table)
-                continue
-            number = int(row[-1])
-            first, last = keys[number]
-            if first <= key < last:
-                found[number].append((key, value_of(row)))
+            elif first <= key < last:
+                pairs.append((key, value_of(row)))
 
     # Writing.
 
