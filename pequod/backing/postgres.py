@@ -286,7 +286,12 @@ class Postgres(Database):
                 position = await connection.execute("SELECT pg_current_wal_flush_lsn()::text")
             return cursors, position
 
-        cursors, position = await self._run(run)
+        try:
+            cursors, position = await self._run(run)
+        except SourceDown:
+            if self.progress.down_since is not None:
+                raise
+            cursors, position = await self._run(run)  # a single connection may have been cut
         for shape, cursor in zip(wanted, cursors):
             self._collect(self.tables[shape[0]], await cursor.fetchall(), keys, found)
         return lsn_number((await position.fetchone())[0]), found
