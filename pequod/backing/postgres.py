@@ -140,8 +140,7 @@ class Postgres(Database):
             stream.close()
             raise
         self._stream, self._system = stream, system
-        self.progress.see(system.end)
-        self.progress.connected()
+        self.progress.connected(system.end)
         stream.send(self.progress.position, wants_reply=True)
 
     async def _start_stream(self, stream: Stream, position: int) -> None:
