@@ -30,7 +30,10 @@ _OPTIONS = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex "
     "-c extra_float_digits=1 -c client_encoding=UTF8"
 )
-_LOAD_OPTIONS = " -c synchronous_commit=on -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_generic_plan"
+_LOAD_OPTIONS = (
+    " -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_generic_plan "
+    "-c synchronous_commit=on"
+)
 
 Result = TypeVar("Result")
 
