@@ -11,7 +11,7 @@ python := $(venv)/bin/python
 install := $(python) -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress fuzz bench clean
+.PHONY: help demo test stress fuzz torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ stress: $(venv)/dev ## random scenarios against the oracle until interrupted
 
 fuzz: $(venv)/dev ## hostile bytes against a live server until interrupted
 	$(python) -m tests.server.fuzz $(ARGS)
+
+torture: $(venv)/dev ## a database behind a server, under faults, for five minutes
+	$(python) -m tests.backing.torture $(ARGS)
 
 bench: $(venv)/dev ## Pequod beside its rivals, and all other figures of docs/benchmarks.md
 	$(python) -m loadgen all --quick $(ARGS)

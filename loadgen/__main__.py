@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from loadgen.backing import QUICK_TRIAL, Trial, measure_backing
 from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
 from loadgen.pipeline import QUICK_WORLD, World, measure_pipeline
@@ -31,6 +32,7 @@ examples:
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen scale                        a cluster with more and more compute servers
+  python -m loadgen backing                      PostgreSQL behind the cache
   python -m loadgen pauses                       the garbage collector, with 10 million rows
   python -m loadgen pipeline                     the jobs of the data pipeline, with 12 million rows
   python -m loadgen pipeline --full              also at the paper's size: 72 million edges
@@ -94,6 +96,10 @@ def parser() -> argparse.ArgumentParser:
     engine.set_defaults(run=run_engine)
     rpc = add("rpc", "a server and its clients, against Redis and redis-py", shared, written)
     rpc.set_defaults(run=run_rpc)
+    backing = add(
+        "backing", "PostgreSQL behind a server: followed, loaded, against SQL", shared, written
+    )
+    backing.set_defaults(run=run_backing)
     pauses = add(
         "pauses",
         "how long a server with 10 million rows stands still for the garbage collector",
@@ -176,6 +182,10 @@ def run_engine(options: argparse.Namespace) -> None:
 
 def run_rpc(options: argparse.Namespace) -> None:
     _report("rpc", measure_rpc(QUICK_LOAD if options.quick else Load()), options)
+
+
+def run_backing(options: argparse.Namespace) -> None:
+    _report("backing", measure_backing(QUICK_TRIAL if options.quick else Trial()), options)
 
 
 def run_pauses(options: argparse.Namespace) -> None:

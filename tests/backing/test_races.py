@@ -158,8 +158,8 @@ def test_a_change_between_the_rows_and_their_position(pg, run):
             database = server._database
             query = database._query
 
-            def late(table, shape, asked):
-                statement, params = query(table, shape, asked)
+            def late(table, asked):
+                statement, params = query(table, asked)
                 slow = f"WITH slow AS MATERIALIZED (SELECT pg_sleep(0.3)) {statement}, slow"
                 return slow.replace("SELECT t.*, r.n", "SELECT t.*, pg_sleep(0), r.n"), params
 
@@ -170,5 +170,28 @@ def test_a_change_between_the_rows_and_their_position(pg, run):
             await held.load()
             held.let_go()
             assert await reading == posts_of(pg)
+
+    run(scenario())
+
+
+def test_a_load_that_is_ahead_of_the_log_waits_for_it(pg, run):
+    """Else its rows would be seen, then older ones once more, and then they again."""
+
+    async def scenario():
+        async with world(pg) as (server, pq, held):
+            stream = server._database._stream
+            stream._loop.remove_reader(stream._socket)  # the log stands still
+            pg.execute("UPDATE posts SET tweet = 'new'")
+            pg.execute("UPDATE posts SET tweet = 'newest'")
+            reading = asyncio.create_task(pq.get("p|bob|0000000001"))
+            await held.load()
+            held.let_go()
+            await until(lambda: server._database.progress.is_awaited)
+            assert not reading.done()
+            stream._loop.add_reader(stream._socket, stream._read)
+            assert await reading == "newest"
+            assert await pq.get("p|bob|0000000001") == "newest"
+            await followed(server, pg)
+            assert await pq.get("p|bob|0000000001") == "newest"
 
     run(scenario())
