@@ -159,6 +159,8 @@ class Server:
 
     def _stats(self) -> dict[str, Any]:
         found = dict(self._collector.stats())
+        if self.node is not None:
+            found["cluster"] = self.node.status()
         if self._loader is not None and self._source is not None:
             calls = self.service.calls
             reads = calls["get"] + calls["scan"] + calls["count"]
