@@ -11,7 +11,7 @@ python := $(venv)/bin/python
 install := $(python) -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress simulate fuzz bench clean
+.PHONY: help demo test stress simulate fuzz torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,9 +34,13 @@ simulate: $(venv)/dev ## clusters in virtual time, with faults, until one of the
 fuzz: $(venv)/dev ## hostile bytes against a live server until interrupted
 	$(python) -m tests.server.fuzz $(ARGS)
 
+torture: $(venv)/dev ## a database behind a server, under faults, for five minutes
+	$(python) -m tests.backing.torture $(ARGS)
+
 bench: $(venv)/dev ## speed and memory of the engine, and the server beside Redis
 	$(python) -m loadgen engine $(ARGS)
 	$(python) -m loadgen rpc $(ARGS)
+	$(python) -m loadgen backing $(ARGS)
 
 clean: ## remove the environment, builds and caches
 	rm -rf $(venv) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

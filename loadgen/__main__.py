@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from loadgen.backing import QUICK_TRIAL, Trial, measure_backing
 from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
 from loadgen.report import STDOUT, Findings, progress, table, write_json
@@ -20,6 +21,7 @@ examples:
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen scale                        a cluster with more and more compute servers
+  python -m loadgen backing                      PostgreSQL behind the cache
   python -m loadgen pauses                       the garbage collector, with 10 million rows
 """
 
@@ -69,6 +71,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     rpc.set_defaults(run=run_rpc)
+    backing = benchmarks.add_parser(
+        "backing",
+        parents=[shared],
+        help="PostgreSQL behind a server: following its changes, loading, against SQL itself",
+        description="A server over PostgreSQL, against triggers with NOTIFY, and against SQL.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    backing.set_defaults(run=run_backing)
     pauses = benchmarks.add_parser(
         "pauses",
         parents=[shared],
@@ -105,6 +116,10 @@ def run_engine(options: argparse.Namespace) -> None:
 
 def run_rpc(options: argparse.Namespace) -> None:
     _report("rpc", measure_rpc(QUICK_LOAD if options.quick else Load()), options)
+
+
+def run_backing(options: argparse.Namespace) -> None:
+    _report("backing", measure_backing(QUICK_TRIAL if options.quick else Trial()), options)
 
 
 def run_pauses(options: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from pequod.backing.mapping import (
     TRUTH,
     Table,
 )
+from pequod.backing.sql import listed, quoted
 from pequod.errors import BadRequest
 
 _KINDS = {
@@ -53,19 +54,6 @@ SELECT active::text, coalesce(active_pid, 0)::text, confirmed_flush_lsn::text,
     coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), restart_lsn), 0)::bigint::text
 FROM pg_replication_slots WHERE slot_name = %s
 """
-
-
-def quoted(name: str) -> str:
-    """A name as SQL has it; a dot parts schema and table.
-
-    >>> quoted("public.posts"), quoted('a"b')
-    ('"public"."posts"', '"a""b"')
-    """
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
 
 
 async def bound(connection: Any, table: Table, *, checks: bool = True) -> Table:

@@ -11,11 +11,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.string import TextLoader
 
-from pequod.backing import pgcatalog
+from pequod.backing import pgcatalog, sql
 from pequod.backing.base import MAX_PAUSE_SECONDS, Database, Sink, Write
 from pequod.backing.changes import Changes
-from pequod.backing.mapping import NUMBER, Bounds, Table
-from pequod.backing.pgcatalog import listed, quoted
+from pequod.backing.mapping import Bounds, Table
 from pequod.backing.pgoutput import Commit, Keepalive, Message, lsn_number, lsn_text
 from pequod.backing.replication import Stream, System
 from pequod.errors import BadRequest, PequodError, SourceDown, TooLarge
@@ -279,49 +278,25 @@ class Postgres(Database):
         async def run(connection: Any) -> tuple[list[Any], Any]:
             async with connection.pipeline():
                 cursors = [
-                    await connection.execute(*self._query(self.tables[shape[0]], shape, asked))
+                    await connection.execute(*self._query(self.tables[shape[0]], asked))
                     for shape, asked in wanted.items()
                 ]
                 # After the rows were looked at, so that all they have is in the log by then.
                 position = await connection.execute("SELECT pg_current_wal_flush_lsn()::text")
             return cursors, position
 
-        cursors, position = await self._run(run)
+        try:
+            cursors, position = await self._run(run)
+        except SourceDown:
+            if self.progress.down_since is not None:
+                raise
+            cursors, position = await self._run(run)  # a single connection may have been cut
         for shape, cursor in zip(wanted, cursors):
             self._collect(self.tables[shape[0]], await cursor.fetchall(), keys, found)
         return lsn_number((await position.fetchone())[0]), found
 
-    def _query(
-        self, table: Table, shape: tuple[int, int, bool, bool], asked: list[tuple[int, Bounds]]
-    ) -> tuple[str, list[Any]]:
-        """One query for all ranges that bound the same columns."""
-        _, equal, has_least, has_most = shape
-        arrays, names, where = ["%s::int[]"], ["n"], []
-        params: list[Any] = [[number for number, _ in asked]]
-
-        def bound(column: str, operator: str, name: str, cells: list[Any]) -> None:
-            is_number = table.kinds[column] == NUMBER
-            arrays.append("%s::bigint[]" if is_number else "%s::text[]")
-            names.append(name)
-            params.append(cells)
-            order = "" if is_number or operator == "=" else ' COLLATE "C"'
-            where.append(f"s.{quoted(column)}{order} {operator} r.{name}")
-
-        for place in range(equal):
-            column = table.key_columns[place]
-            bound(column, "=", f"e{place}", [bounds.equal[place] for _, bounds in asked])
-        if has_least:
-            bound(table.key_columns[equal], ">=", "least", [bounds.least for _, bounds in asked])
-        if has_most:
-            bound(table.key_columns[equal], "<=", "most", [bounds.most for _, bounds in asked])
-        only = f" WHERE {' AND '.join(where)}" if where else ""
-        columns = ", ".join(f"s.{quoted(column)}" for column in table.columns)
-        return (
-            f"SELECT t.*, r.n FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) "
-            f"CROSS JOIN LATERAL (SELECT {columns} FROM {quoted(table.name)} AS s{only} "
-            f"LIMIT {self.max_rows + 1}) AS t",
-            params,
-        )
+    def _query(self, table: Table, asked: list[tuple[int, Bounds]]) -> sql.Statement:
+        return sql.many_ranges(table, asked, self.max_rows + 1)
 
     def _collect(
         self, table: Table, rows: list[Any], keys: Sequence[KeyRange], found: list[list[Pair]]
@@ -333,20 +308,22 @@ class Postgres(Database):
                 "ask for a smaller part of the range"
             )
         key_of, value_of = table.key_maker(), table.value_maker(len(table.slots))
+        number, first, last, pairs = "", "", "", found[0]
         for row in rows:
+            if row[-1] != number:  # the rows of a range come together
+                number = row[-1]
+                first, last = keys[int(number)]
+                pairs = found[int(number)]
             key = key_of(row)
             if key is None:
                 self.note_unfit(table)
-                continue
-            number = int(row[-1])
-            first, last = keys[number]
-            if first <= key < last:
-                found[number].append((key, value_of(row)))
+            elif first <= key < last:
+                pairs.append((key, value_of(row)))
 
     # Writing.
 
     async def _write(self, changes: Sequence[Write]) -> tuple[int, int]:
-        statements = [self._statement(key, value) for key, value in changes]
+        statements = [sql.write(self.table_at(key), key, value, "%s") for key, value in changes]
 
         async def run(connection: Any) -> tuple[int, int]:
             removed = 0
@@ -360,22 +337,6 @@ class Postgres(Database):
             return lsn_number((await cursor.fetchone())[0]), removed
 
         return await self._run(run)
-
-    def _statement(self, key: str, value: Any) -> tuple[str, list[Any]]:
-        table = self.table_at(key)
-        slots = list(table.slots_of(key))
-        if value is None:
-            where = " AND ".join(f"{quoted(column)} = %s" for column in table.key_columns)
-            return f"DELETE FROM {quoted(table.name)} WHERE {where}", slots
-        cells = list(table.cells_of(value))
-        update = ", ".join(f"{quoted(one)} = EXCLUDED.{quoted(one)}" for one in table.value_columns)
-        return (
-            f"INSERT INTO {quoted(table.name)} ({listed(table.columns)}) "
-            f"VALUES ({', '.join(['%s'] * len(table.columns))}) "
-            f"ON CONFLICT ({listed(table.key_columns)}) "
-            f"DO {f'UPDATE SET {update}' if update else 'NOTHING'}",
-            slots + cells,
-        )
 
     # Connections.
 

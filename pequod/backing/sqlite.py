@@ -13,35 +13,22 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pequod.backing import sql
 from pequod.backing.base import Database, Sink, Write
-from pequod.backing.mapping import (
-    BYTES,
-    DECIMAL,
-    NUMBER,
-    TEXT,
-    THROUGH,
-    TRUTH,
-    Bounds,
-    Cell,
-    Table,
-)
+from pequod.backing.litecatalog import CHANGES, MAX_KEY_COLUMNS, SEQUENCE, init
+from pequod.backing.mapping import Bounds, Cell, Table
+from pequod.backing.sql import listed, quoted
 from pequod.errors import BadRequest, PequodError, SourceDown, TooLarge
 from pequod.keys import KeyRange, Pair
 
 LOOK_SECONDS = 0.01
 KEPT_CHANGES = 10_000  # for other servers on the same file that are not as far
 PRUNE_CHANGES = 5_000  # are taken away at a time
-MAX_KEY_COLUMNS = 8
 BUSY_SECONDS = 5.0
-
-_CHANGES = "pequod_changes"
-_SEQUENCE = f"SELECT seq FROM sqlite_sequence WHERE name = '{_CHANGES}'"
-_EVENTS = {"insert": ("NEW",), "update": ("OLD", "NEW"), "delete": ("OLD",)}
 
 Result = TypeVar("Result")
 
@@ -102,7 +89,7 @@ class Sqlite(Database):
         if self._following is not None:
             self._following.close()
         self._following = _opened(self._path)
-        row = self._following.execute(_SEQUENCE).fetchone()
+        row = self._following.execute(SEQUENCE).fetchone()
         end = row[0] if row else 0
         if self._has_begun and not self._reaches_back(end):
             assert self._sink is not None, "it was started"
@@ -120,7 +107,7 @@ class Sqlite(Database):
 
     def _reaches_back(self, end: int) -> bool:
         assert self._following is not None, "it was opened"
-        least = self._following.execute(f"SELECT min(id) FROM {_CHANGES}").fetchone()[0]
+        least = self._following.execute(f"SELECT min(id) FROM {CHANGES}").fetchone()[0]
         position = self.progress.position
         return position <= end and (position == end or (least or end + 1) <= position + 1)
 
@@ -147,7 +134,7 @@ class Sqlite(Database):
             return
         connection.execute("BEGIN")
         try:
-            row = connection.execute(_SEQUENCE).fetchone()
+            row = connection.execute(SEQUENCE).fetchone()
             end = row[0] if row else 0
             if end > self.progress.position and not self._reaches_back(end):
                 connection.execute("COMMIT")
@@ -181,7 +168,7 @@ class Sqlite(Database):
         """The keys that were noted, each with the value that it has now."""
         names = ", ".join(f"k{place}" for place in range(MAX_KEY_COLUMNS))
         noted = connection.execute(
-            f"SELECT DISTINCT tbl, {names} FROM {_CHANGES} WHERE id > ?", [self.progress.position]
+            f"SELECT DISTINCT tbl, {names} FROM {CHANGES} WHERE id > ?", [self.progress.position]
         ).fetchall()
         tables = {table.name: table for table in self.tables}
         found: list[Write] = []
@@ -194,10 +181,10 @@ class Sqlite(Database):
             if key is None:
                 self.note_unfit(table)
                 continue
-            where = " AND ".join(f"{_quoted(column)} IS ?" for column in table.key_columns)
-            columns = ", ".join(map(_quoted, table.value_columns)) or "1"
+            where = " AND ".join(f"{quoted(column)} IS ?" for column in table.key_columns)
+            columns = listed(table.value_columns) or "1"
             row = connection.execute(
-                f"SELECT {columns} FROM {_quoted(name)} WHERE {where} LIMIT 1", slots
+                f"SELECT {columns} FROM {quoted(name)} WHERE {where} LIMIT 1", slots
             ).fetchone()
             found.append(
                 (key, None if row is None else table.value_maker()([_cell(cell) for cell in row]))
@@ -206,7 +193,7 @@ class Sqlite(Database):
 
     def _prune(self, upto: int) -> None:
         try:
-            self._connection(self._writer).execute(f"DELETE FROM {_CHANGES} WHERE id <= ?", [upto])
+            self._connection(self._writer).execute(f"DELETE FROM {CHANGES} WHERE id <= ?", [upto])
         except sqlite3.Error as error:
             self.warn(f"old changes cannot be taken away: {error}")
 
@@ -247,7 +234,7 @@ class Sqlite(Database):
         found: list[list[Pair]] = []
         connection.execute("BEGIN")
         try:
-            row = connection.execute(_SEQUENCE).fetchone()
+            row = connection.execute(SEQUENCE).fetchone()
             for one in keys:
                 pairs: list[Pair] = []
                 for table in self.tables:
@@ -262,17 +249,7 @@ class Sqlite(Database):
     def _pairs(
         self, connection: sqlite3.Connection, table: Table, bounds: Bounds, keys: KeyRange
     ) -> list[Pair]:
-        where = [f"{_quoted(column)} = ?" for column, _ in zip(table.key_columns, bounds.equal)]
-        params = list(bounds.equal)
-        for operator, bound in ((">=", bounds.least), ("<=", bounds.most)):
-            if bound is not None:
-                where.append(f"{_quoted(table.key_columns[len(bounds.equal)])} {operator} ?")
-                params.append(bound)
-        only = f" WHERE {' AND '.join(where)}" if where else ""
-        columns = ", ".join(map(_quoted, table.columns))
-        rows = connection.execute(
-            f"SELECT {columns} FROM {_quoted(table.name)}{only} LIMIT {self.max_rows + 1}", params
-        ).fetchall()
+        rows = connection.execute(*sql.one_range(table, bounds, self.max_rows + 1)).fetchall()
         if len(rows) > self.max_rows:
             raise TooLarge(
                 f"more than {self.max_rows} rows of {table.name} at once (db_max_rows); "
@@ -289,7 +266,10 @@ class Sqlite(Database):
         return pairs
 
     async def _write(self, changes: Sequence[Write]) -> tuple[int, int]:
-        statements = [(*self._statement(key, value), value is None) for key, value in changes]
+        statements = [
+            (*sql.write(self.table_at(key), key, value, "?"), value is None)
+            for key, value in changes
+        ]
 
         def run(connection: sqlite3.Connection) -> tuple[int, int]:
             removed = 0
@@ -298,7 +278,7 @@ class Sqlite(Database):
                 for statement, params, is_removal in statements:
                     cursor = connection.execute(statement, params)
                     removed += cursor.rowcount if is_removal else 0
-                row = connection.execute(_SEQUENCE).fetchone()
+                row = connection.execute(SEQUENCE).fetchone()
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -308,72 +288,8 @@ class Sqlite(Database):
 
         return await self._in_thread(self._writer, run)
 
-    def _statement(self, key: str, value: Any) -> tuple[str, list[Any]]:
-        table = self.table_at(key)
-        slots = list(table.slots_of(key))
-        name, keys = _quoted(table.name), table.key_columns
-        if value is None:
-            where = " AND ".join(f"{_quoted(column)} = ?" for column in keys)
-            return f"DELETE FROM {name} WHERE {where}", slots
-        cells = list(table.cells_of(value))
-        update = ", ".join(
-            f"{_quoted(one)} = excluded.{_quoted(one)}" for one in table.value_columns
-        )
-        return (
-            f"INSERT INTO {name} ({', '.join(map(_quoted, table.columns))}) "
-            f"VALUES ({', '.join('?' * len(table.columns))}) "
-            f"ON CONFLICT ({', '.join(map(_quoted, keys))}) "
-            f"DO {f'UPDATE SET {update}' if update else 'NOTHING'}",
-            slots + cells,
-        )
-
     def stats(self) -> Mapping[str, Any]:
         return {**super().stats(), "kind": "sqlite"}
-
-
-# Setting up.
-
-
-def init(connection: sqlite3.Connection, tables: Sequence[Table]) -> list[Table]:
-    """Make the table of changes and the triggers; gives the tables with what columns hold."""
-    connection.execute("PRAGMA journal_mode = WAL")
-    bound = [_bound(connection, table) for table in tables]
-    names = ", ".join(f"k{place}" for place in range(MAX_KEY_COLUMNS))
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {_CHANGES} "
-        f"(id INTEGER PRIMARY KEY AUTOINCREMENT, tbl TEXT NOT NULL, {names})"
-    )
-    wanted = {name: text for table in bound for name, text in _triggers(table)}
-    there = _our_triggers(connection)
-    for name in there.keys() - wanted.keys():
-        if any(name.startswith(f"pequod_{table.name}_") for table in bound):
-            connection.execute(f"DROP TRIGGER {_quoted(name)}")
-    for name, text in wanted.items():
-        if there.get(name) != text:
-            connection.execute(f"DROP TRIGGER IF EXISTS {_quoted(name)}")
-            connection.execute(text)
-    connection.execute("COMMIT")
-    return bound
-
-
-def drop(connection: sqlite3.Connection) -> list[str]:
-    """Take triggers and changes away; gives what was done."""
-    names = list(_our_triggers(connection))
-    for name in names:
-        connection.execute(f"DROP TRIGGER {_quoted(name)}")
-    connection.execute(f"DROP TABLE IF EXISTS {_CHANGES}")
-    return [f"{len(names)} triggers dropped", f"table {_CHANGES}: dropped"]
-
-
-def status(connection: sqlite3.Connection) -> dict[str, Any]:
-    """How many changes are kept, and their last number."""
-    names = list(_our_triggers(connection))
-    if not names:
-        return {"triggers": 0}
-    (kept,) = connection.execute(f"SELECT count(*) FROM {_CHANGES}").fetchone()
-    row = connection.execute(_SEQUENCE).fetchone()
-    return {"triggers": len(names), "kept_changes": kept, "last_change": row[0] if row else 0}
 
 
 def administrate(path: str, work: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -385,96 +301,6 @@ def administrate(path: str, work: Callable[[sqlite3.Connection], Result]) -> Res
             return work(connection)
     except sqlite3.Error as error:
         raise SourceDown(f"{path} cannot be used: {error}") from error
-
-
-def _our_triggers(connection: sqlite3.Connection) -> dict[str, str]:
-    return dict(
-        connection.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'pequod_*'"
-        ).fetchall()
-    )
-
-
-def _triggers(table: Table) -> list[tuple[str, str]]:
-    """Name and text of the triggers that note the keys that change."""
-    names = ", ".join(f"k{place}" for place in range(len(table.slots)))
-    found = []
-    for event, rows in _EVENTS.items():
-        name = f"pequod_{table.name}_{event}"
-        notes = " ".join(
-            f"INSERT INTO {_CHANGES} (tbl, {names}) VALUES ({_literal(table.name)}, "
-            + ", ".join(f"{row}.{_quoted(column)}" for column in table.key_columns)
-            + ");"
-            for row in rows
-        )
-        found.append(
-            (
-                name,
-                f"CREATE TRIGGER {_quoted(name)} AFTER {event.upper()} ON {_quoted(table.name)} "
-                f"BEGIN {notes} END",
-            )
-        )
-    return found
-
-
-def _bound(connection: sqlite3.Connection, table: Table) -> Table:
-    rows = connection.execute(f"PRAGMA table_info({_quoted(table.name)})").fetchall()
-    types = {row[1]: (row[2] or "").upper() for row in rows}
-    if not types:
-        raise BadRequest(f"the database has no table {table.name}; create it, or mend the mapping")
-    for column in table.columns:
-        if column not in types:
-            raise BadRequest(
-                f"table {table.name} has no column {column}; it has {', '.join(types)}"
-            )
-    kinds = {column: _kind(said) for column, said in types.items()}
-    for column in table.key_columns:
-        if kinds[column] not in (NUMBER, TEXT):
-            raise BadRequest(
-                f"column {column} of {table.name} is {types[column] or 'of no type'}; keys are "
-                "made of INTEGER and TEXT: add a column of such a type"
-            )
-    if len(table.slots) > MAX_KEY_COLUMNS:
-        raise BadRequest(f"{table.name}: a key has at most {MAX_KEY_COLUMNS} columns")
-    _check_indexes(
-        connection, table, [row[1] for row in sorted(rows, key=lambda one: one[5]) if row[5]]
-    )
-    return replace(table, kinds=kinds)
-
-
-def _check_indexes(connection: sqlite3.Connection, table: Table, primary: list[str]) -> None:
-    indexes = [(True, primary)] if primary else []
-    for row in connection.execute(f"PRAGMA index_list({_quoted(table.name)})").fetchall():
-        names = [
-            found[2]
-            for found in connection.execute(f"PRAGMA index_info({_quoted(row[1])})").fetchall()
-        ]
-        if not row[4]:  # not partial
-            indexes.append((bool(row[2]), names))
-    columns = ", ".join(map(_quoted, table.key_columns))
-    if not any(names[:1] == [table.key_columns[0]] for _, names in indexes):
-        raise BadRequest(
-            f"no index of {table.name} serves {table.text}; create one: "
-            f"CREATE INDEX {table.name}_key ON {_quoted(table.name)} ({columns})"
-        )
-    ours = set(table.key_columns)
-    uniques = [set(names) for unique, names in indexes if unique]
-    if ours not in uniques and (table.mode == THROUGH or not any(one <= ours for one in uniques)):
-        raise BadRequest(
-            f"two rows of {table.name} may have one key; create an index: "
-            f"CREATE UNIQUE INDEX {table.name}_key ON {_quoted(table.name)} ({columns})"
-        )
-
-
-def _kind(said: str) -> str:
-    """What a column holds, by the rules of SQLite for declared types."""
-    if "INT" in said:
-        return NUMBER
-    if any(word in said for word in ("CHAR", "CLOB", "TEXT")):
-        return TEXT
-    if "BOOL" in said:
-        return TRUTH
-    return BYTES if "BLOB" in said else DECIMAL
 
 
 def _opened(path: str) -> sqlite3.Connection:
@@ -490,11 +316,3 @@ def _cell(cell: Any) -> Cell:
     if cell is None or isinstance(cell, str | bytes):
         return cell
     return str(cell)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

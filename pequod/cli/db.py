@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from pequod.backing import pgcatalog, sqlite
+from pequod.backing import litecatalog, pgcatalog, sqlite
 from pequod.backing.mapping import Table, read_tables
 from pequod.backing.opening import is_sqlite, path_of, postgres_module
 from pequod.cli.output import write_json
@@ -71,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _sqlite(action: str, path: str, tables: list[Table]) -> list[str] | dict[str, Any]:
     if action == "drop":
-        return sqlite.administrate(path, sqlite.drop)
+        return sqlite.administrate(path, litecatalog.drop)
     if action == "status":
-        return sqlite.administrate(path, sqlite.status)
-    bound = sqlite.administrate(path, lambda connection: sqlite.init(connection, tables))
+        return sqlite.administrate(path, litecatalog.status)
+    bound = sqlite.administrate(path, lambda connection: litecatalog.init(connection, tables))
     return [f"table {table.name}: followed, as {table.text}" for table in bound]
 
 

@@ -5,6 +5,8 @@ it is evicted. A change that arrives while a loading is open outranks what is lo
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
+from operator import lt
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
@@ -68,6 +70,10 @@ class Loading:
     def rows(self) -> tuple[list[str], list[Value]]:
         """What to install, keys and values in order: the load, then the changes."""
         first, last = self.keys
+        if not self.changes and not self.removed and self.pairs:
+            keys = [key for key, _ in self.pairs]
+            if _is_ascending(keys) and first <= keys[0] and keys[-1] < last:  # as they mostly are
+                return keys, [value for _, value in self.pairs]
         rows: dict[str, Value] = {key: value for key, value in self.pairs if first <= key < last}
         for gone in self.removed:
             rows = {key: value for key, value in rows.items() if key not in gone}
@@ -78,6 +84,10 @@ class Loading:
                 rows[key] = value
         keys = sorted(rows)
         return keys, [rows[key] for key in keys]
+
+
+def _is_ascending(keys: list[str]) -> bool:
+    return all(map(lt, keys, islice(keys, 1, None)))
 
 
 class Residency:

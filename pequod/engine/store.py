@@ -24,6 +24,7 @@ from pequod.engine.weights import (
     rows_bytes,
     shared,
     value_bytes,
+    values_bytes,
 )
 from pequod.keys import BAR, EVERYTHING, KeyRange, Pair, Value, prefix, table_of
 
@@ -290,7 +291,7 @@ class Store:
             table, added = self.table(name), keys[start:end]
             of = [shared(value) for value in values[start:end]]
             table.splice(added, of)
-            table.account(len(added), rows_bytes(added) + sum(map(value_bytes, of)))
+            table.account(len(added), rows_bytes(added) + values_bytes(of))
             if table.watches is not None:
                 for key in added:
                     table.watches.wake(key)

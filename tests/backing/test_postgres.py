@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import re
 import signal
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -352,3 +354,22 @@ def test_bounds_use_an_index(pg):
         ).fetchall()
     assert any("Index" in row[0] for row in plan)
     assert posts_of(pg)
+
+
+def test_the_example_of_the_docs(pg, run):
+    """docs/databases.md: its tables, its mapping, and what it says that comes out."""
+    page = (Path(__file__).parents[2] / "docs" / "databases.md").read_text("utf-8")
+    [schema] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    [mapping] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    for statement in schema.strip().split("\n"):
+        pg.execute(statement)
+    pg.init(mapping)
+
+    async def scenario():
+        async with serving(pg, mapping) as server, AsyncClient(server.url) as pq:
+            for statement in re.findall(r'sql\.execute\("(INSERT.*?)"\)', page):
+                pg.execute(statement)
+            rows = await pq.scan(*prefix("t|ann|"), after=pg.token())
+            assert repr(rows) in page
+
+    run(scenario())

@@ -158,8 +158,8 @@ def test_a_change_between_the_rows_and_their_position(pg, run):
             database = server._database
             query = database._query
 
-            def late(table, shape, asked):
-                statement, params = query(table, shape, asked)
+            def late(table, asked):
+                statement, params = query(table, asked)
                 slow = f"WITH slow AS MATERIALIZED (SELECT pg_sleep(0.3)) {statement}, slow"
                 return slow.replace("SELECT t.*, r.n", "SELECT t.*, pg_sleep(0), r.n"), params
 
