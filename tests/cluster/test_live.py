@@ -1,6 +1,7 @@
 """Real servers of a cluster in one event loop, over real sockets."""
 
 import asyncio
+import sqlite3
 from urllib.request import urlopen
 
 import pytest
@@ -16,7 +17,7 @@ from pequod import (
     prefix,
 )
 from pequod.cluster.client import ClusterClient
-from tests.cluster.live import JOINS, running, started, until, write_map
+from tests.cluster.live import JOINS, SCHEMA, TABLES, running, started, until, write_map
 
 
 def test_any_server_answers_and_takes_writes(tmp_path):
@@ -207,5 +208,32 @@ def test_hot_prefixes_are_read_at_several_servers(tmp_path):
             await servers["x"].stop()  # the other one takes over
             for _ in range(5):
                 assert len(await pq.scan(*prefix("t|ann|"))) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_token_outlives_a_home_with_a_database(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="a", computes="x")
+    (tmp_path / "tables.toml").write_text(TABLES)
+    database = sqlite3.connect(tmp_path / "twip.db")
+    database.executescript(SCHEMA)
+    database.close()
+    durable = {"db": f"sqlite:///{tmp_path / 'twip.db'}", "tables": str(tmp_path / "tables.toml")}
+
+    async def scenario():
+        async with running(path, "x") as servers, AsyncClient(servers["x"].url) as pq:
+            servers["a"] = await started(path, "a", **durable)
+            await pq.add_join(JOINS)
+            session = pq.session()
+            await session.put_many({"s|ann|bob": "1", "p|bob|0000000001": "hello"})
+            epoch = servers["a"].node.home.epoch
+            await servers["a"].stop()
+            servers["a"] = await started(path, "a", **durable)
+            assert servers["a"].node.home.epoch != epoch
+            assert epoch in session.token
+            rows = await session.scan(*prefix("t|ann|"))
+            assert rows == [("t|ann|0000000001|bob", "hello")]
+            await session.remove("s|ann|bob")
+            assert await session.scan(*prefix("t|ann|")) == []
 
     asyncio.run(scenario())
