@@ -11,7 +11,7 @@ python := $(venv)/bin/python
 install := $(python) -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress fuzz torture bench clean
+.PHONY: help demo test stress simulate fuzz torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(venv)/dev ## format, lint, types and all tests
 
 stress: $(venv)/dev ## random scenarios against the oracle until interrupted
 	$(python) -m tests.scenarios --forever $(ARGS)
+
+simulate: $(venv)/dev ## clusters in virtual time, with faults, until one of them errs
+	$(python) -m tests.cluster.simulation --first 2000 $(ARGS)
 
 fuzz: $(venv)/dev ## hostile bytes against a live server until interrupted
 	$(python) -m tests.server.fuzz $(ARGS)

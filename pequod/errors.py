@@ -14,6 +14,7 @@
     ├── MissingData             base data that is not in memory yet
     ├── SourceDown              what is behind the cache, a database for one, does not answer
     │   ├── SourceBehind        it does, but a write that was asked for is not in the cache yet
+    │   ├── Moving              rows are on their way to another home; try again
     │   └── DataLost            a home without a database was started again; its rows are gone
     ├── AccessDenied            the server does not let this caller do that
     │   ├── Unauthorized        it came without a token, or with a wrong one
@@ -143,6 +144,12 @@ class SourceBehind(SourceDown):
     """The cache does not have a write yet that was asked for."""
 
     code = "source_behind"
+
+
+class Moving(SourceDown):
+    """Rows are on their way to another home, or are there already; nothing was changed."""
+
+    code = "moving"
 
 
 class DataLost(SourceDown):

@@ -35,6 +35,7 @@ examples:
   pequod cluster up -n 3 --joins twip.pq        three servers here; the map is cluster/cluster.toml
   pequod cluster check cluster.toml             is the map right, and what does it say?
   pequod cluster status cluster.toml            how the servers see each other
+  pequod cluster apply new.toml                 move rows to other homes, while it runs
 
 A cluster's map has [nodes], and a [[partition]] for each table of base keys; see docs/cluster.md.
 """
@@ -61,6 +62,11 @@ def add_command(subparsers: Any) -> None:
     status.add_argument("--timeout", type=float, default=3.0, metavar="SECONDS", help="for each")
     status.add_argument("--json", action="store_true", help="answer in JSON")
     status.set_defaults(run=run_status)
+
+    apply = actions.add_parser("apply", help="give a cluster that runs another map")
+    apply.add_argument("map", metavar="MAP", help="the new map; all its nodes must run")
+    apply.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for a step")
+    apply.set_defaults(run=run_apply)
 
     up = actions.add_parser("up", help="run a whole cluster on this machine, until Ctrl-C")
     up.add_argument("-n", type=int, default=3, metavar="N", help="homes (default: %(default)s)")
@@ -145,6 +151,52 @@ def _write_status(found: dict[str, dict[str, Any]]) -> None:
     write_table(("node", "is", "epoch", "number", "log", "map"), nodes)
     print()
     write_table(("node", "of home", "link", "behind", "age", "ranges", "restarts"), links)
+
+
+# Another map.
+
+
+def run_apply(options: argparse.Namespace) -> int:
+    """Take all nodes to another map, step by step."""
+    partitions = ClusterMap.read(options.map)
+    text = Path(options.map).read_text("utf-8")
+    asyncio.run(_apply(partitions, text, options.timeout))
+    print(f"all nodes have map {partitions.version}, and keep it for their next start")
+    return 0
+
+
+async def _apply(partitions: ClusterMap, text: str, timeout: float) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        clients = {
+            name: await stack.enter_async_context(AsyncClient(url, timeout=timeout))
+            for name, url in partitions.nodes.items()
+        }
+        for name, client in clients.items():
+            running = await client.cluster()
+            if strangers := running["homes"].keys() - clients.keys():
+                raise BadRequest(
+                    f"home {min(strangers)} of node {name} is not in the new map; keep it as a node"
+                )
+        try:
+            for step in ("freeze", "pull"):
+                await _step(clients, step, text)
+        except BaseException:
+            await _step(clients, "thaw", text)
+            raise
+        for step in ("leave", "switch"):
+            await _step(clients, step, text)
+
+
+async def _step(clients: dict[str, AsyncClient], step: str, text: str) -> None:
+    print(f"{step} ...", file=sys.stderr, flush=True)
+    done = await asyncio.gather(
+        *(client.move(step, text) for client in clients.values()), return_exceptions=True
+    )
+    for name, error in zip(clients, done, strict=True):
+        if isinstance(error, PequodError):
+            raise type(error)(f"node {name}, step {step}: {error}") from error
+        if isinstance(error, BaseException):
+            raise error
 
 
 # A cluster here.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from pequod.client.calls import Answer, answer_of, pairs_of, structure
+from pequod.client.calls import Answer, answer_of, pairs_of, plain, structure
 from pequod.client.tokens import Position, cut_of, merged, text_of
 from pequod.errors import BadRequest, DataLost
 from pequod.keys import Pair, Value, point
@@ -139,6 +139,10 @@ class Claiming:
     def session(self, token: str = "") -> Session:
         """Reads and writes that see each other at whatever server; see `Session`."""
         return Session(self, token)
+
+    async def move(self, step: str, text: str) -> None:
+        """Have one node take a step to another map; see `pequod cluster apply`."""
+        return await self._call("move", (step, text), plain)
 
     async def cluster(self) -> dict[str, Any]:
         """How a node of a cluster and the others see each other."""

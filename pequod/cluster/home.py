@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from pequod.cluster.partition import ClusterMap
 from pequod.cluster.ranges import RangeSet
-from pequod.errors import BadRequest
+from pequod.errors import BadRequest, Moving
 from pequod.keys import KeyRange, Pair, Value
 
 KeyChange = tuple[str, Value | None]  # a key and what it is now; None is no value
@@ -109,13 +109,20 @@ class Home:
         max_log: int = 64 << 20,
         max_ahead: int = 8 << 20,
         changed: Callable[[], object] = int,
+        kept: Sequence[str] = (),
     ) -> None:
-        """A durable home has its rows in a database; `changed` is called when there is news."""
+        """A durable home has its rows in a database; `changed` is called when there is news.
+
+        Of the epochs in `kept` nothing was lost: their rows are here, or at other homes.
+        """
         self.name = name
         self.epoch = epoch
         self.is_durable = is_durable
         self.log = Log(max_log)
         self.map = partitions
+        self.next: ClusterMap | None = None  # rows that it gives to other homes are not written
+        self.is_left = False  # nobody may subscribe until there is another map
+        self._kept = kept
         self.subscribers: dict[Subscriber, None] = {}
         self._base = base
         self._max_ahead = max_ahead
@@ -126,10 +133,9 @@ class Home:
     def check(self, changes: Iterable[KeyChange]) -> None:
         """Raise if not all of these can be written here."""
         for key, _ in changes:
-            if self.map.home_of(key) != self.name:
-                raise BadRequest(
-                    f"{key!r:.100} has its home at {self.map.home_of(key)}, not at {self.name}"
-                )
+            home = (self.next or self.map).home_of(key)
+            if home != self.name or self.map.home_of(key) != self.name:
+                raise Moving(f"{key!r:.100} has its home at {home}, not at {self.name}; try again")
             self._base.check_not_computed(key)
 
     def write(self, changes: Sequence[KeyChange]) -> tuple[int, int]:
@@ -158,6 +164,21 @@ class Home:
             subscriber.told = subscriber.looked = 0
             self._start(subscriber, resumed=False)
 
+    def leaving(self, home: str, first: str) -> list[Pair]:
+        """A page of the rows that go to another home with the next map, from a key on."""
+        if self.next is None:
+            raise BadRequest(f"home {self.name} is not asked to give rows away")
+        found: list[Pair] = []
+        for one in self.map.partitions:
+            if first >= one.keys.last:
+                continue
+            for key, value in self._base.scan(max(first, one.keys.first), one.keys.last):
+                if self.next.home_of(key) == home and self.map.home_of(key) == self.name:
+                    found.append((key, value))
+                    if len(found) == MAX_PUSH:
+                        return found
+        return found
+
     # Subscribers.
 
     def welcome(
@@ -172,7 +193,7 @@ class Home:
 
     def _start(self, subscriber: Subscriber, resumed: bool) -> None:
         told = subscriber.told
-        subscriber.push((START, self.epoch, told, resumed, self.is_durable))
+        subscriber.push((START, self.epoch, told, resumed, self.is_durable, list(self._kept)))
         self.tell(subscriber, everything=True)
 
     def forget(self, subscriber: Subscriber) -> None:

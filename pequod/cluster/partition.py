@@ -246,6 +246,14 @@ class ClusterMap:
             raise BadRequest(f"cluster: {path}: {error}") from error
 
     @classmethod
+    def parse(cls, text: str) -> "ClusterMap":
+        """The map of a text in TOML."""
+        try:
+            return cls.of(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise BadRequest(f"the cluster's map is not TOML: {error}") from error
+
+    @classmethod
     def of(cls, written: Mapping[str, Any]) -> "ClusterMap":
         """The map that is written so in TOML; raises `BadRequest` with what is wrong in it."""
         unknown = written.keys() - {"nodes", "partition", "compute", "spread"}

@@ -5,7 +5,7 @@ from typing import Any
 
 from pequod.cluster.agreement import JOINS, Agreement
 from pequod.cluster.home import Home, KeyChange, Subscriber
-from pequod.errors import BadRequest, UnknownMethod
+from pequod.errors import BadRequest, Moving, UnknownMethod
 from pequod.keys import KeyRange
 
 
@@ -41,6 +41,7 @@ class HomeSession:
             "write": write,
             "beat": self._beat,
             "joins": self._learn,
+            "leaving": self._leaving,
             "add_join": lambda text: joins("add", text),
             "drop_join": lambda name: joins("drop", name),
         }
@@ -64,6 +65,8 @@ class HomeSession:
     def _hello(
         self, node: str, version: str, epoch: str, number: int, ranges: Iterable[tuple[str, str]]
     ) -> None:
+        if self._home.is_left:
+            raise Moving(f"home {self._home.name} is about to have another map")
         if version != self._home.map.version:
             raise BadRequest(
                 f"node {node} has another map ({version}) than home {self._home.name} "
@@ -88,6 +91,9 @@ class HomeSession:
         if digest != self._agreement.digest:
             self.tell_joins()
         return self._home.log.number
+
+    def _leaving(self, node: str, first: str) -> Any:
+        return self._home.leaving(node, first)
 
     def _learn(self, rows: Iterable[Sequence[object]]) -> None:
         if self._agreement.merge(rows):

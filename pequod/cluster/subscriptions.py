@@ -20,7 +20,7 @@ from pequod.client.tokens import Position
 from pequod.cluster.home import CHANGES, START, KeyChange
 from pequod.cluster.links import Connect, Link, Lost, Message
 from pequod.cluster.ranges import RangeSet
-from pequod.errors import BadRequest, DataLost, PequodError, Unavailable
+from pequod.errors import BadRequest, DataLost, Moving, PequodError, Unavailable
 from pequod.keys import KeyRange, Pair, Value
 
 log = logging.getLogger("pequod.cluster")
@@ -68,6 +68,7 @@ class Subscription:
         self.epoch = ""
         self.number = 0
         self.is_durable = False
+        self._kept: set[str] = set()  # epochs that are over, and of which nothing was lost
         self.ranges = RangeSet()
         self.heard_at = float("-inf")  # the copies have all that happened before
         self.resumed = self.restarted = self.gaps = self.changes = 0
@@ -141,6 +142,8 @@ class Subscription:
 
     def has(self, position: Position) -> bool:
         """True if the copies have all up to a position."""
+        if position.epoch in self._kept:
+            return True
         return self.epoch == position.epoch and self.number >= position.number
 
     async def reach(self, position: Position) -> None:
@@ -155,6 +158,7 @@ class Subscription:
                     continue
                 if self.epoch != position.epoch:
                     if self.is_durable:  # all that was acknowledged is in the database
+                        self._kept.add(position.epoch)
                         return
                     raise DataLost(
                         f"home {self.home} has lost what it had when it gave this token "
@@ -182,6 +186,15 @@ class Subscription:
             self.ranges.remove(part)
             self._drops.append(part)
 
+    def begin_anew(self) -> None:
+        """All copies go, and the link with them; another one is made."""
+        self._restart()
+        self.epoch, self.number = "", 0
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._move()
+
     # The link.
 
     async def run(self) -> None:
@@ -191,7 +204,7 @@ class Subscription:
             before = self.heard_at
             try:
                 await self._run()
-            except (Lost, OSError, TimeoutError, Unavailable) as error:
+            except (Lost, OSError, TimeoutError, Unavailable, Moving) as error:
                 log.debug("home %s: %s", self.home, error)
             except PequodError as error:
                 log.warning("home %s: %s", self.home, error)
@@ -256,9 +269,18 @@ class Subscription:
         else:
             self._other(message)
 
-    def _start(self, link: Link, epoch: str, number: int, resumed: bool, durable: bool) -> None:
+    def _start(
+        self,
+        link: Link,
+        epoch: str,
+        number: int,
+        resumed: bool,
+        durable: bool,
+        kept: Iterable[str],
+    ) -> None:
         self._link = link
         self.is_durable = durable
+        self._kept.update(kept)
         if resumed:
             self.resumed += 1
         else:

@@ -317,7 +317,7 @@ class BinaryConnection(Session):
             raise Unavailable("the other server has left")
         if self._peer is None:
             ahead = self._transport.get_write_buffer_size
-            end = partial(self.close, "another server that is not heard of")
+            end = partial(self.close, "another server of the cluster, cut off")
             self._peer = node.session(self._tell_peer, ahead, end)
         call = partial(self._peer.call, *args)
         try:

@@ -35,6 +35,25 @@ _LOADING = {
     "hit_rate": ("gauge", "part of the reads that had not to wait for data"),
 }
 
+# Of each home, as this server sees it.
+_CLUSTER = {
+    "live": ("gauge", "1 while changes of the home arrive"),
+    "age_seconds": ("gauge", "time since the copies were known to be complete"),
+    "number": ("gauge", "of the last change that is in the copies"),
+    "ranges": ("gauge", "ranges that are subscribed to"),
+    "changes": ("counter", "changes that came"),
+    "bytes": ("counter", "bytes that went between the servers"),
+    "resumed": ("counter", "times that a lost stream went on where it was"),
+    "restarted": ("counter", "times that all copies had to go"),
+    "gaps": ("counter", "times that changes were missing"),
+}
+# Of the home that this server is.
+_HOME = {
+    "number": "of the last change",
+    "rows": "rows that live here",
+    "log_bytes": "bytes of changes that are kept for others",
+}
+
 
 def exposition(stats: Mapping[str, Any]) -> str:
     """The statistics in the text format of Prometheus."""
@@ -68,6 +87,8 @@ def _lines(stats: Mapping[str, Any]) -> Iterator[str]:
             value = server.get(kind, {}).get(name)
             if value is not None:
                 yield from _metric(f"{kind}_{name}", metric, said, [({}, float(value))])
+    if "cluster" in server:
+        yield from _cluster(server["cluster"])
     if stats["memory_limit"] is not None:
         yield from _metric(
             "memory_limit_bytes", "gauge", "evict beyond this", [({}, stats["memory_limit"])]
@@ -80,6 +101,23 @@ def _lines(stats: Mapping[str, Any]) -> Iterator[str]:
         yield from _metric(f"table_{name}_total", "counter", said, _samples("table", tables, name))
     for name, said in _JOIN_COUNTERS.items():
         yield from _metric(f"join_{name}_total", "counter", said, _samples("join", joins, name))
+
+
+def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
+    for name, (kind, said) in _CLUSTER.items():
+        total = "_total" if kind == "counter" else ""
+        samples = (
+            ({"home": home}, float(one[name]))
+            for home, one in cluster["homes"].items()
+            if one[name] is not None
+        )
+        yield from _metric(f"cluster_{name}{total}", kind, said, samples)
+    home = cluster.get("home")
+    if home is not None:
+        for name, said in _HOME.items():
+            yield from _metric(f"home_{name}", "gauge", said, [({}, home[name])])
+        behind = (({"node": one["node"]}, one["behind"]) for one in home["subscribers"])
+        yield from _metric("home_behind", "gauge", "changes a subscriber was not told of", behind)
 
 
 def _samples(label: str, things: Mapping[str, Any], field: str) -> Iterator[Sample]:

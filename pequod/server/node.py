@@ -14,23 +14,24 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from pequod.client.tokens import cut_of, text_of
+from pequod.client.tokens import Position, cut_of, text_of
 from pequod.cluster.home import Home, KeyChange
 from pequod.cluster.links import Connect, Link, Message
 from pequod.cluster.partition import ClusterMap
 from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription, Timing
 from pequod.engine.cache import Cache
-from pequod.errors import MissingData, PequodError, SourceDown
-from pequod.joins.containing import slots_of_range
+from pequod.errors import MissingData, Moving, PequodError, SourceDown
 from pequod.keys import KeyRange, Pair
+from pequod.server.behind import Behind
 from pequod.server.joining import ClusterJoins
 from pequod.server.loading import Later, Loader, Source
+from pequod.server.moving import Move
 from pequod.server.recorded import Recorded
 
 _key = itemgetter(0)
 
-MAX_REMEMBERED = 20_000  # ranges of which we know the homes
+MOVING_SECONDS = 0.05  # between attempts to write rows that are on their way
 
 
 class Node:
@@ -50,6 +51,7 @@ class Node:
         max_log: int = 64 << 20,
         base: Cache | None = None,
         database: Source | None = None,
+        save: Callable[[str], object] = len,
     ) -> None:
         """`connect` makes links to other homes; a `database` is where this home's rows live."""
         self.name = name
@@ -60,34 +62,28 @@ class Node:
         self.clock = clock
         self._connect = connect
         self._read_seconds = read_seconds
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._retired: set[str] = set()  # homes that gave all their rows away
         self._is_telling = False
         self._sessions: dict[HomeSession, None] = {}
-        self._behind: dict[KeyRange, list[Subscription]] = {}
         for one in partitions.partitions:
             cache.declare_remote(one.keys)
         cache.when_forgotten(self._forgotten)
         self.base = base or Cache(clock=clock)
         self._database = database
+        self._new_epoch = new_epoch
+        self._max_log = max_log
+        self._kept: list[str] = []  # epochs of this home of which nothing was lost
         self.home: Home | None = None
         if name in partitions.homes:
-            self.home = Home(
-                name,
-                self.base,
-                partitions,
-                epoch=new_epoch(),
-                is_durable=database is not None,
-                max_log=max_log,
-                changed=self.tell_soon,
-            )
-        self.sink: Cache | Recorded = self.base  # where a database tells its changes
-        if self.home is not None:
-            self.sink = Recorded(self.base, self.home, new_epoch)
+            self.become_home()
+        self.move = Move(self, save)
         self._base_loader: Loader | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.joins = ClusterJoins(
-            name, cache, self.base, self.subscriptions, self._sessions, self._joins_changed
+            name, cache, self.base, self.subscriptions, self._sessions, self._forget_behind
         )
+        self._behind = Behind(self.joins.parsed)
         self.subscriptions.update((home, self._subscription(home)) for home in partitions.homes)
 
     def _subscription(self, home: str) -> Subscription:
@@ -103,22 +99,71 @@ class Node:
             other=partial(self.joins.told, home),
         )
 
+    @property
+    def is_durable(self) -> bool:
+        """True if a database has the rows of this home."""
+        return self._database is not None
+
+    @property
+    def sink(self) -> Cache | Recorded:
+        """Where a database tells its changes."""
+        return self.base if self.home is None else Recorded(self.base, self.home, self._new_epoch)
+
+    def become_home(self) -> None:
+        """Be ready to have rows, if not so yet."""
+        if self.home is None:
+            self.home = Home(
+                self.name,
+                self.base,
+                self.map,
+                epoch=self._new_epoch(),
+                is_durable=self.is_durable,
+                max_log=self._max_log,
+                changed=self.tell_soon,
+                kept=self._kept,
+            )
+
+    def adopt(self, partitions: ClusterMap) -> None:
+        """Have another map from now on: all copies go, and the home begins a new life."""
+        self.map = partitions
+        self._behind.forget()
+        for one in partitions.partitions:
+            self._cache.declare_remote(one.keys)
+        self.end_sessions()
+        if self.home is not None:
+            self._kept.append(self.home.epoch)
+        if self.name not in partitions.homes:
+            self.home = None
+        if self.home is not None:
+            self.home.map, self.home.next, self.home.is_left = partitions, None, False
+            self.home.renew(self._new_epoch())
+        for home, subscription in list(self.subscriptions.items()):
+            subscription.begin_anew()
+            if home not in partitions.homes:
+                self._retired.add(home)
+                del self.subscriptions[home]
+                self._tasks.pop(home).cancel()
+        for home in partitions.homes:
+            self._retired.discard(home)
+            if home not in self.subscriptions:
+                subscription = self.subscriptions[home] = self._subscription(home)
+                self._tasks[home] = asyncio.ensure_future(subscription.run())
+
     # Life.
 
     def start(self) -> None:
         """Get in touch with all homes."""
         self._base_loader = Loader(self.base, self._database)
-        self._tasks = [
-            asyncio.ensure_future(subscription.run())
-            for subscription in self.subscriptions.values()
-        ]
-        if self.home is not None:
-            self._tasks.append(asyncio.ensure_future(self._watch_sessions()))
+        self._tasks = {
+            home: asyncio.ensure_future(subscription.run())
+            for home, subscription in self.subscriptions.items()
+        }
+        self._tasks[""] = asyncio.ensure_future(self._watch_sessions())
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if self._base_loader is not None:
             await self._base_loader.stop()
 
@@ -164,6 +209,11 @@ class Node:
     def close_session(self, session: HomeSession) -> None:
         self._sessions.pop(session, None)
         session.close()
+
+    def end_sessions(self) -> None:
+        """Cut all other servers off; they come again."""
+        for session in list(self._sessions):
+            session.end()
 
     async def finish_base(self, call: Callable[[], Any], reason: MissingData | Later) -> Any:
         """The answer of a session that takes time, as when rows are still in the database."""
@@ -239,22 +289,36 @@ class Node:
 
     async def write(self, changes: Sequence[KeyChange]) -> tuple[str, int]:
         """Let each home do its part in one step; several homes do not wait for each other."""
+        done = await self._write(changes)
+        return text_of(position for position, _ in done), sum(removed for _, removed in done)
+
+    async def _write(self, changes: Sequence[KeyChange]) -> list[tuple[Position, int]]:
         parts: dict[str, list[KeyChange]] = {}
         for change in changes:
             parts.setdefault(self.map.home_of(change[0]), []).append(change)
-        done = await asyncio.gather(
-            *(self.subscriptions[home].write(part) for home, part in parts.items())
-        )
-        return text_of(position for position, _ in done), sum(removed for _, removed in done)
+        done = await asyncio.gather(*(self._write_at(home, part) for home, part in parts.items()))
+        return [one for some in done for one in some]
+
+    async def _write_at(self, home: str, changes: list[KeyChange]) -> list[tuple[Position, int]]:
+        version = self.map.version
+        try:
+            return [await self.subscriptions[home].write(changes)]
+        except Moving:  # until it has moved; then it goes to where it is
+            if version == self.map.version:
+                await asyncio.sleep(MOVING_SECONDS)
+            return await self._write(changes)
 
     def has(self, token: str) -> bool:
         return all(
-            home in self.subscriptions and self.subscriptions[home].has(position)
+            home in self._retired
+            or (home in self.subscriptions and self.subscriptions[home].has(position))
             for home, position in cut_of(token).items()
         )
 
     async def reach(self, token: str) -> None:
         for home, position in cut_of(token).items():
+            if home in self._retired:
+                continue
             if home not in self.subscriptions:
                 raise SourceDown(f"{home} of token {token!r:.60} is no home of this cluster")
             await self.subscriptions[home].reach(position)
@@ -299,32 +363,12 @@ class Node:
         """What the rows of a range reflect, for each home that they may come from."""
         return text_of(one.position for one in self.behind(keys) if len(one.ranges))
 
-    def behind(self, keys: KeyRange) -> list[Subscription]:
-        """The homes whose rows may be in a range, or in what it is computed from."""
-        found = self._behind.get(keys)
-        if found is None:
-            if len(self._behind) >= MAX_REMEMBERED:
-                self._behind.clear()
-            found = self._behind[keys] = self._find_behind(keys)
-        return found
+    def _forget_behind(self) -> None:
+        self._behind.forget()
 
-    def _find_behind(self, keys: KeyRange) -> list[Subscription]:
-        homes: set[str] = set()
-        todo, seen = [keys], set()
-        while todo:
-            one = todo.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            for _, some in self.map.pieces(one):
-                homes.update(some)
-            for join in self.joins.parsed():
-                if not join.output.containing_range({}).overlaps(one):
-                    continue
-                slots = slots_of_range(join.output, one)
-                if slots is not None:
-                    todo += [source.pattern.containing_range(slots) for source in join.sources]
-        return [self.subscriptions[home] for home in self.map.homes if home in homes]
+    def behind(self, keys: KeyRange) -> list[Subscription]:
+        """What this node has of the homes that a range may depend on."""
+        return [self.subscriptions[home] for home in self._behind.homes(keys, self.map)]
 
     def status(self) -> dict[str, Any]:
         """How this node and the others see each other."""
@@ -369,9 +413,6 @@ class Node:
             "restarted": one.restarted,
             "gaps": one.gaps,
         }
-
-    def _joins_changed(self) -> None:
-        self._behind.clear()
 
 
 class _OwnLink:

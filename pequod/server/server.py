@@ -6,6 +6,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -159,6 +160,8 @@ class Server:
 
     def _stats(self) -> dict[str, Any]:
         found = dict(self._collector.stats())
+        if self.node is not None:
+            found["cluster"] = self.node.status()
         if self._loader is not None and self._source is not None:
             calls = self.service.calls
             reads = calls["get"] + calls["scan"] + calls["count"]
@@ -202,7 +205,15 @@ def _node(
             subtables=config.subtables,
         ),
         database=database,
+        save=partial(_save, Path(config.cluster)),
     )
+
+
+def _save(path: Path, text: str) -> None:
+    """Keep another map for the next start, whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_text(text, "utf-8")
+    new.replace(path)
 
 
 def _database(config: ServerConfig) -> Database | None:

@@ -51,7 +51,7 @@ ROLE_FOR = {
     "drop_join": ADMIN,
 }
 # The methods that a cache does not have, for it knows nothing of tokens and other servers.
-CLAIM_ROLE_FOR = {"read": READ, "write": WRITE, "cluster": READ}
+CLAIM_ROLE_FOR = {"read": READ, "write": WRITE, "cluster": READ, "move": ADMIN}
 _ROLE_FOR = ROLE_FOR | CLAIM_ROLE_FOR
 
 _FEW_ROWS = 64  # so few rows are not weighed before they are packed: each has its own limit
@@ -97,6 +97,7 @@ class Service:
             "read": self.read,
             "write": self.write,
             "cluster": self.cluster,
+            "move": self.move,
         }
         if self._node is not None:
             self._methods.update(guarded(self._node, self._methods))
@@ -230,6 +231,12 @@ class Service:
         if self._node is None:
             raise BadRequest("this server is not part of a cluster; see `pequod serve --cluster`")
         return self._node.status()
+
+    def move(self, step: str, text: str) -> None:
+        """Take a step to another map of the cluster; see `pequod cluster apply`."""
+        if self._node is None:
+            raise BadRequest("this server is not part of a cluster")
+        self._node.move.step(step, text)
 
     def _reach(self, after: str) -> None:
         """Wait, if the cache does not have the write that gave this token."""

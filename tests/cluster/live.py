@@ -16,6 +16,23 @@ timeline: t|<user>|<time:10>|<poster> = check s|<user>|<poster> copy p|<poster>|
 followers: followers|<poster> = count s|<user>|<poster>;
 """
 
+SCHEMA = (
+    "CREATE TABLE posts (poster TEXT, time INTEGER, tweet TEXT, PRIMARY KEY (poster, time));"
+    "CREATE TABLE subs (usr TEXT, poster TEXT, note TEXT, PRIMARY KEY (usr, poster));"
+)
+TABLES = """
+[[table]]
+name = "posts"
+key = "p|<poster>|<time:10>"
+value = "tweet"
+mode = "through"
+[[table]]
+name = "subs"
+key = "s|<usr>|<poster>"
+value = "note"
+mode = "through"
+"""
+
 SECONDS = 20.0  # that anything here may take; a healthy run takes milliseconds
 
 

@@ -73,7 +73,11 @@ class Host:
 
     def kill(self) -> None:
         self.is_dead = True
-        for task in [*self.node._tasks, *self.loader._tasks, *self.node._base_loader._tasks]:
+        for task in [
+            *self.node._tasks.values(),
+            *self.loader._tasks,
+            *self.node._base_loader._tasks,
+        ]:
             task.cancel()
 
 

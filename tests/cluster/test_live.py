@@ -1,12 +1,23 @@
 """Real servers of a cluster in one event loop, over real sockets."""
 
 import asyncio
+import sqlite3
+from urllib.request import urlopen
 
 import pytest
 
-from pequod import AsyncClient, BadRequest, ComputedKey, DataLost, JoinError, SourceDown, prefix
+from pequod import (
+    AsyncClient,
+    BadRequest,
+    ComputedKey,
+    DataLost,
+    JoinError,
+    SourceDown,
+    TimedOut,
+    prefix,
+)
 from pequod.cluster.client import ClusterClient
-from tests.cluster.live import JOINS, running, started, until, write_map
+from tests.cluster.live import JOINS, SCHEMA, TABLES, running, started, until, write_map
 
 
 def test_any_server_answers_and_takes_writes(tmp_path):
@@ -116,5 +127,113 @@ def test_a_home_that_is_gone_is_missed(tmp_path):
             with pytest.raises(DataLost, match="home b has lost"):
                 await pq.get(home["b"], after=token)
             assert (await pq.cluster())["homes"]["b"]["live"]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_server_tells_of_the_cluster(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+
+    async def scenario():
+        async with running(path, "abx") as servers, AsyncClient(servers["x"].url) as pq:
+            await pq.add_join(JOINS)
+            await pq.put("s|ann|bob", "1")
+            await pq.scan(*prefix("t|ann|"))
+            home = servers["a"].node.status()
+            assert home["home"]["number"] == 1
+            assert {one["node"] for one in home["home"]["subscribers"]} == {"a", "b", "x"}
+            seen = (await pq.stats())["server"]["cluster"]["homes"]["a"]
+            assert (seen["live"], seen["number"]) == (True, 1)
+            assert seen["ranges"] >= 1
+            page = await asyncio.to_thread(fetched, servers["x"].url, "/metrics")
+            assert 'pequod_cluster_live{home="a"} 1.0' in page
+            assert "pequod_home_number" not in page
+            assert "pequod_home_number 1" in await asyncio.to_thread(
+                fetched, servers["a"].url, "/metrics"
+            )
+            # Evicting unsubscribes.
+            servers["x"].cache.evict(prefix(""))
+            await until(
+                lambda: (
+                    not any(
+                        len(one.ranges)
+                        for one in servers["a"].node.home.subscribers
+                        if one.node == "x"
+                    )
+                )
+            )
+
+    asyncio.run(scenario())
+
+
+def fetched(url: str, path: str) -> str:
+    with urlopen(url.replace("pequod://", "http://") + path) as answer:
+        return answer.read().decode()
+
+
+def test_servers_with_another_map_do_not_talk(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab")
+    ports = {
+        name: int(path.read_text().split(f"{name} = ")[1].split('"')[1].rpartition(":")[2])
+        for name in "ab"
+    }
+    other = write_map(tmp_path / "other.toml", homes="ab", ports=ports)
+    other.write_text(other.read_text().replace("s|h", "s|m"))
+
+    async def scenario():
+        async with running(path, "a") as servers:
+            servers["b"] = await started(other, "b")
+            servers["b"].node._read_seconds = 0.3
+            async with AsyncClient(servers["b"].url) as pq:
+                with pytest.raises((SourceDown, TimedOut)):
+                    await asyncio.wait_for(pq.add_join(JOINS), 5.0)
+            assert not servers["a"].node.subscriptions["b"].is_live
+
+    asyncio.run(scenario())
+
+
+def test_hot_prefixes_are_read_at_several_servers(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="a", computes="xy")
+    spread = 'compute = ["x", "y"]\nspread = [{prefix = "t|ann|", nodes = 2}]\n'
+    path.write_text(spread + path.read_text())
+
+    async def scenario():
+        async with running(path, "axy") as servers, AsyncClient(str(path)) as pq:
+            await pq.add_join(JOINS)
+            await pq.put("s|ann|bob", "1")
+            for number in range(30):
+                await pq.put("p|bob|0000000001", str(number))
+                assert len(await pq.scan(*prefix("t|ann|"))) == 1
+            assert all(servers[name].service.calls["scan"] > 3 for name in "xy")
+            await servers["x"].stop()  # the other one takes over
+            for _ in range(5):
+                assert len(await pq.scan(*prefix("t|ann|"))) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_token_outlives_a_home_with_a_database(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="a", computes="x")
+    (tmp_path / "tables.toml").write_text(TABLES)
+    database = sqlite3.connect(tmp_path / "twip.db")
+    database.executescript(SCHEMA)
+    database.close()
+    durable = {"db": f"sqlite:///{tmp_path / 'twip.db'}", "tables": str(tmp_path / "tables.toml")}
+
+    async def scenario():
+        async with running(path, "x") as servers, AsyncClient(servers["x"].url) as pq:
+            servers["a"] = await started(path, "a", **durable)
+            await pq.add_join(JOINS)
+            session = pq.session()
+            await session.put_many({"s|ann|bob": "1", "p|bob|0000000001": "hello"})
+            epoch = servers["a"].node.home.epoch
+            await servers["a"].stop()
+            servers["a"] = await started(path, "a", **durable)
+            assert servers["a"].node.home.epoch != epoch
+            assert epoch in session.token
+            rows = await session.scan(*prefix("t|ann|"))
+            assert rows == [("t|ann|0000000001|bob", "hello")]
+            await session.remove("s|ann|bob")
+            assert await session.scan(*prefix("t|ann|")) == []
 
     asyncio.run(scenario())

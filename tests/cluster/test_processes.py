@@ -5,27 +5,10 @@ import signal
 import sqlite3
 
 from pequod import AsyncClient
-from tests.cluster.live import JOINS, write_map
+from tests.cluster.live import JOINS, SCHEMA, TABLES, write_map
 from tests.cluster.processes import Processes, User, check_everything
 
 NAMES = ("ann", "bob", "kim", "zoe")
-
-SCHEMA = (
-    "CREATE TABLE posts (poster TEXT, time INTEGER, tweet TEXT, PRIMARY KEY (poster, time));"
-    "CREATE TABLE subs (usr TEXT, poster TEXT, note TEXT, PRIMARY KEY (usr, poster));"
-)
-TABLES = """
-[[table]]
-name = "posts"
-key = "p|<poster>|<time:10>"
-value = "tweet"
-mode = "through"
-[[table]]
-name = "subs"
-key = "s|<usr>|<poster>"
-value = "note"
-mode = "through"
-"""
 
 
 async def workload(processes, misfortunes):

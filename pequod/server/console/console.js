@@ -110,7 +110,45 @@ function show(stats, joins) {
     link(name || "(no table)", () => browse(name ? `${name}|` : "")), ...facts("tables", name, one)]));
   fillTable("joins", ["join", "", "text", ...head], joins.map((join) => [
     join.name, join.maintenance, textCell(join), ...facts("joins", join.name, stats.joins[join.name])]));
+  showCluster(server.cluster);
   before = stats;
+}
+
+// The cluster: this server below, the homes that it has rows of above, its subscribers beside.
+
+function showCluster(cluster) {
+  byId("cluster-part").hidden = !cluster;
+  if (!cluster) return;
+  const homes = Object.entries(cluster.homes), subscribers = cluster.home?.subscribers ?? [];
+  byId("cluster-picture").replaceChildren(clusterPicture(cluster, homes, subscribers));
+  fillTable("cluster", ["home", "link", "age", "epoch", "number", "ranges", "changes", "bytes", "restarts", "gaps"],
+    homes.map(([name, one]) => [name, one.live ? "live" : "lost",
+      one.age_seconds === null ? "never" : `${one.age_seconds.toFixed(2)} s`, one.epoch, number(one.number),
+      number(one.ranges), number(one.changes), bytes(one.bytes), number(one.restarted), number(one.gaps)]));
+}
+
+function clusterPicture(cluster, homes, subscribers) {
+  const svg = shape("svg", { viewBox: `0 0 ${WIDE} 190`, role: "img" });
+  svg.append(shape("title", {}, `node ${cluster.node} and its links`));
+  const at = (place, count) => ((place + 0.5) * WIDE) / Math.max(1, count);
+  const node = (x, y, kind, name, said) => {
+    svg.append(shape("circle", { cx: x, cy: y, r: 14, class: kind }));
+    svg.append(shape("text", { x: x + 20, y: y - 2 }, name));
+    svg.append(shape("text", { x: x + 20, y: y + 12, class: "soft" }, said));
+  };
+  homes.forEach(([name, one], place) => {
+    const x = at(place, homes.length);
+    svg.append(shape("path", { d: `M ${x} 30 L ${WIDE / 2} 95`, class: one.live ? "live" : "lost" }));
+    node(x, 30, one.live ? "fresh" : "missing", name, `${number(one.ranges)} ranges, ${number(one.number)}`);
+  });
+  subscribers.forEach((one, place) => {
+    const x = at(place, subscribers.length);
+    svg.append(shape("path", { d: `M ${x} 160 L ${WIDE / 2} 95`, class: one.behind ? "lost" : "live" }));
+    node(x, 160, "source", one.node, `${number(one.ranges)} ranges, ${number(one.behind)} behind`);
+  });
+  const rows = cluster.home ? `home of ${number(cluster.home.rows)} rows` : "computes";
+  node(WIDE / 2, 95, "fresh", cluster.node, rows);
+  return svg;
 }
 
 const textCell = (join) =>
