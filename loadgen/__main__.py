@@ -8,6 +8,7 @@ from pathlib import Path
 
 from loadgen.engine import QUICK, Plan, measure_engine
 from loadgen.pauses import measure_pauses
+from loadgen.pipeline import QUICK_WORLD, World, measure_pipeline
 from loadgen.report import STDOUT, Findings, benchmark_file, progress, table, write_json
 from loadgen.rpc import QUICK_LOAD, Load, measure_rpc
 from pequod import PequodError
@@ -29,6 +30,8 @@ examples:
   python -m loadgen engine --json | jq .ratios   JSON on standard output, the table on error
   python -m loadgen rpc                          the server and its clients, beside Redis
   python -m loadgen pauses                       the garbage collector, with 10 million rows
+  python -m loadgen pipeline                     the jobs of the data pipeline, with 12 million rows
+  python -m loadgen pipeline --full              also at the paper's size: 72 million edges
 """
 Add = Callable[..., argparse.ArgumentParser]  # name, what it does, parsers of shared options
 RESULTS = Path("docs/benchmarks")
@@ -97,6 +100,15 @@ def parser() -> argparse.ArgumentParser:
     )
     pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
+    pipeline = add(
+        "pipeline",
+        "the jobs of the data pipeline: graph, trace, materialize, load, verify",
+        shared,
+        written,
+        more="The jobs of the data pipeline, whole commands, with their peak memory.",
+    )
+    pipeline.add_argument("--full", action="store_true", help="also 1.8M users with 72M edges")
+    pipeline.set_defaults(run=run_pipeline)
     return top
 
 
@@ -167,6 +179,11 @@ def run_rpc(options: argparse.Namespace) -> None:
 def run_pauses(options: argparse.Namespace) -> None:
     rows, calls = (20_000, 2_000) if options.quick else (options.rows, 200_000)
     _report("pauses", measure_pauses(rows, calls, options.seed), options)
+
+
+def run_pipeline(options: argparse.Namespace) -> None:
+    world = QUICK_WORLD if options.quick else World()
+    _report("pipeline", measure_pipeline(world, options.full, options.seed), options)
 
 
 def run_figure(options: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ METHODS = (
     "remove",
     "scan",
     "count",
+    "digest",
     "add_join",
     "drop_join",
     "joins",

@@ -20,6 +20,7 @@ from pequod import (
     UnknownJoin,
     prefix,
 )
+from pequod.digests import RowsDigest
 from tests.faces import FACES, METHODS, face
 from tests.test_conformance import SCENARIOS, FakeClock, play
 
@@ -54,6 +55,9 @@ def test_rows(pq):
         ("k|é|\U0001f40b", "ünïcode"),
     ]
     assert pq.count("k|", "k}") == 3
+    expected = RowsDigest()
+    expected.add(pq.scan("k|", "k}"))
+    assert tuple(pq.digest("k|", "k}")) == (3, expected.hexdigest())
     assert pq.remove("k|1") is True
     assert pq.remove("k|1") is False
     assert pq.remove_range("k|", "k}") == 2

@@ -65,6 +65,8 @@ def add_commands(subparsers: Any) -> None:
     rows.add_argument("--limit", type=_rows_number, metavar="N", help="at most so many rows")
     rows.add_argument("--reverse", action="store_true", help="the last rows first")
     command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
+    digesting = "print how many rows a range has, and a digest of them"
+    command(digest, "digest", digesting, "digest --prefix 'p|'", keys)
     joining = command(add_join, "add_join", "install cache joins", "addjoin -f twip.pq")
     joining.add_argument("text", nargs="?", help="the joins, in the cache-join language")
     joining.add_argument("-f", "--file", help="a file with joins; - is standard input")
@@ -253,6 +255,12 @@ def _page(limit: int | None) -> int:
 def count(options: argparse.Namespace) -> int:
     with client_of(options) as client:
         _answer(options, client.count(*range_of(options)), print)
+    return 0
+
+
+def digest(options: argparse.Namespace) -> int:
+    with client_of(options) as client:
+        _answer(options, client.digest(*range_of(options)), lambda found: print(*found))
     return 0
 
 

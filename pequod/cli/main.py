@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import shtab
 
-from pequod.cli import commands, demo, serve, top, watch
+from pequod.cli import commands, demo, pipeline, serve, top, watch
 from pequod.errors import AccessDenied, PequodError, ProtocolError, Unavailable
 
 DONE, NOTHING, REFUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_commands(subparsers)
     watch.add_command(subparsers)
     top.add_command(subparsers)
+    pipeline.add_command(subparsers)
     completion = subparsers.add_parser(
         "completion",
         help="print a script that completes commands in your shell",

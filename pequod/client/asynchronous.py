@@ -93,6 +93,10 @@ class AsyncClient:
         """The number of rows with `first <= key < last`."""
         return await self._call("count", (first, last), plain)
 
+    async def digest(self, first: str, last: str) -> tuple[int, str]:
+        """The number of rows of a range, and a digest of them."""
+        return await self._call("digest", (first, last), plain)
+
     async def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
         """Set many base rows in one step, or, if one of them is refused, none."""
         return await self._call("put_many", (pairs_of(pairs),), plain)

@@ -94,6 +94,10 @@ class Client:
         """The number of rows with `first <= key < last`."""
         return self._call("count", (first, last), plain)
 
+    def digest(self, first: str, last: str) -> tuple[int, str]:
+        """The number of rows of a range, and a digest of them."""
+        return self._call("digest", (first, last), plain)
+
     def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
         """Set many base rows in one step, or, if one of them is refused, none."""
         return self._call("put_many", (pairs_of(pairs),), plain)
@@ -270,6 +274,9 @@ class Pipeline:
 
     def count(self, first: str, last: str) -> None:
         self._calls.append(("count", (first, last), plain))
+
+    def digest(self, first: str, last: str) -> None:
+        self._calls.append(("digest", (first, last), plain))
 
     def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> None:
         self._calls.append(("put_many", (pairs_of(pairs),), plain))

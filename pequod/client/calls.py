@@ -25,7 +25,7 @@ _YEAR_SECONDS = 366 * 86_400
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 2.0
 
 # Calls that change nothing: if the connection is lost, they may be made again.
-REPEATABLE = frozenset({"get", "scan", "count", "explain", "joins", "stats", "auth"})
+REPEATABLE = frozenset({"get", "scan", "count", "digest", "explain", "joins", "stats", "auth"})
 
 
 def plain(result: Any) -> Any:

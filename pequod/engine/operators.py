@@ -4,17 +4,12 @@ A fold changes by difference: `add` and `remove` take one source value each. Num
 exact: integers stay integers, decimals are fractions until they are written out.
 """
 
-import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Protocol
 
+from pequod.joins.numbers import AVG_PLACES, decimal_text, number_of, order_of
 from pequod.keys import Value
-
-MAX_NUMBER = 100  # characters; a longer text is no number
-
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
-_AVG_PLACES = 6
 
 
 class Fold(Protocol):
@@ -86,7 +81,7 @@ class Avg(Sum):
     def result(self) -> Value | None:
         if not self.rows:
             return None
-        return decimal_text(round(Fraction(self.total) / self.rows, _AVG_PLACES))
+        return decimal_text(round(Fraction(self.total) / self.rows, AVG_PLACES))
 
 
 class Max:
@@ -128,37 +123,3 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "min": Min,
     "max": Max,
 }
-
-
-def number_of(value: Value) -> int | Fraction | None:
-    """The number a value is, or None.
-
-    >>> number_of("12"), number_of("1.5"), number_of("1e3"), number_of(b"1")
-    (12, Fraction(3, 2), None, None)
-    """
-    if isinstance(value, bytes) or len(value) > MAX_NUMBER or not _NUMBER.fullmatch(value):
-        return None
-    return int(value) if "." not in value else Fraction(value)
-
-
-def order_of(value: Value) -> tuple[int, int | Fraction, Value]:
-    """A sort key: numbers by size and then by text, then texts, then bytes."""
-    if isinstance(value, bytes):
-        return (2, 0, value)
-    number = number_of(value)
-    return (1, 0, value) if number is None else (0, number, value)
-
-
-def decimal_text(number: int | Fraction) -> str:
-    """A number whose denominator divides a power of ten, as canonical decimal text.
-
-    >>> decimal_text(Fraction(-5, 2)), decimal_text(Fraction(4, 2)), decimal_text(0)
-    ('-2.5', '2', '0')
-    """
-    whole, places = Fraction(number), 0
-    while whole.denominator != 1:
-        whole *= 10
-        places += 1
-    digits = str(abs(whole.numerator)).rjust(places + 1, "0")
-    text = f"{digits[:-places]}.{digits[-places:]}" if places else digits
-    return f"-{text}" if whole < 0 else text

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pequod.errors import BadKey, BadRequest, BadValue, OversizedKey
 from pequod.keys import END, MAX_KEY, KeyRange, Pair
@@ -55,12 +56,29 @@ def checked_pairs(pairs: object) -> list[Pair]:
     if not isinstance(pairs, Iterable) or isinstance(pairs, (str, bytes)):
         raise BadRequest(f"rows are pairs of key and value, not {type(pairs).__name__}")
     rows = list(pairs)
+    if _plainly_good(rows):
+        return rows
     for pair in rows:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise BadRequest(f"rows are pairs of key and value, not {pair!r:.60}")
         check_key(pair[0])
         check_value(pair[1])
     return rows
+
+
+def _plainly_good(rows: list[Any]) -> bool:
+    """True if all rows are good at first sight: tuples of short texts in ASCII, all at once."""
+    if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {2}:
+        return False
+    keys, values = zip(*rows)
+    return _short_ascii(keys, 1, MAX_KEY) and _short_ascii(values, 0, MAX_VALUE)
+
+
+def _short_ascii(texts: tuple[Any, ...], least: int, most: int) -> bool:
+    if set(map(type, texts)) != {str}:
+        return False
+    lengths = set(map(len, texts))
+    return least <= min(lengths) and max(lengths) <= most and "".join(texts).isascii()
 
 
 def check_settings(clock: object, memory_limit: object, subtables: object) -> None:

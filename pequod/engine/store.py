@@ -21,6 +21,7 @@ from pequod.engine.weights import (
     TABLE_BYTES,
     Account,
     row_bytes,
+    rows_bytes,
     shared,
     value_bytes,
 )
@@ -308,6 +309,11 @@ class Store:
         if table.watches is not None and old != value:
             table.watches.wake(key)
         return old
+
+    def splice(self, table: Table, keys: list[str], values: list[Value]) -> None:
+        """Add base rows that are new and in order."""
+        table.splice(keys, list(map(shared, values)))
+        table.account(len(keys), rows_bytes(keys) + sum(map(value_bytes, values)))
 
     def remove(self, table: Table, key: str) -> Value | None:
         """Take a base row out and give back its value."""

@@ -16,10 +16,11 @@ comes last: a folder without one is not finished. Reading needs no Spark.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 ROWS_SCHEMA = pa.schema([("key", pa.string()), ("value", pa.string()), ("bytes", pa.binary())])
 
-_GROUP = 16 * ROWS  # rows of a row group; a multiple, so that a digest sees whole chunks
+GROUP = 4 * ROWS  # rows of a row group; a multiple, so that a digest sees whole chunks
 _FACTS = b"pequod"
 
 
@@ -46,6 +47,15 @@ class FileFacts:
     rows: int
     first: str
     last: str
+    digest: str
+
+
+class Group(NamedTuple):
+    """A row group of a file of rows: small enough to compare key by key."""
+
+    first: str
+    last: str
+    rows: int
     digest: str
 
 
@@ -182,6 +192,7 @@ class _RowsWriter:
         self._hash = new_digest()
         self._rows = 0
         self._first = self._last = ""
+        self._groups: list[Group] = []
 
     def facts(self) -> FileFacts:
         return FileFacts(self._name, self._rows, self._first, self._last, self._hash.hexdigest())
@@ -194,10 +205,10 @@ class _RowsWriter:
             use_dictionary=False,
             column_encoding={"key": "DELTA_BYTE_ARRAY"},  # neighbours begin alike
         ) as writer:
-            for group in _regrouped(tables, _GROUP):
+            for group in _regrouped(tables, GROUP):
                 self._take(group)
-                writer.write_table(group, row_group_size=_GROUP)
-            writer.add_key_value_metadata(_metadata(job, self.facts()))
+                writer.write_table(group, row_group_size=GROUP)
+            writer.add_key_value_metadata(_metadata(job, self.facts(), self._groups))
 
     def _take(self, group: pa.Table) -> None:
         keys = group.column("key")
@@ -210,6 +221,7 @@ class _RowsWriter:
         self._last = last
         self._rows += len(group)
         add_to_digest(self._hash, group)
+        self._groups.append(Group(first, last, len(group), rows_digest([group])))
 
 
 def _regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -255,10 +267,28 @@ def _add_column(state: Any, column: pa.ChunkedArray) -> None:
 def rows_digest(tables: Iterable[pa.Table]) -> str:
     """The digest of rows in key order, in tables of any size."""
     state = new_digest()
-    for group in _regrouped(tables, _GROUP):
+    for group in _regrouped(tables, GROUP):
         add_to_digest(state, group)
     digest: str = state.hexdigest()
     return digest
+
+
+def read_groups(folder: Path, file: FileFacts) -> list[Group]:
+    """What the row groups of a file hold, without reading them."""
+    path = folder / file.name
+    try:
+        told = _told(path)
+        if told["facts"] != asdict(file):
+            raise BadData(f"{path} is not the file of the manifest; run the job again")
+        return [Group(*group) for group in told["groups"]]
+    except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:
+        raise BadData(f"{path} cannot be read: {error}; run the job again to write it") from error
+
+
+def _told(path: Path) -> dict[str, Any]:
+    metadata = pq.read_metadata(path).metadata or {}
+    told: dict[str, Any] = json.loads(metadata.get(_FACTS, b"{}"))
+    return told
 
 
 def finished(path: Path, job: str) -> FileFacts | None:
@@ -266,15 +296,15 @@ def finished(path: Path, job: str) -> FileFacts | None:
     if not path.exists():
         return None
     try:
-        metadata = pq.read_metadata(path).metadata or {}
-        told = json.loads(metadata.get(_FACTS, b"{}"))
+        told = _told(path)
     except (pa.ArrowInvalid, ValueError):
         return None
     return FileFacts(**told["facts"]) if told.get("job") == job else None
 
 
-def _metadata(job: str, facts: FileFacts) -> dict[str, str]:
-    return {_FACTS.decode(): json.dumps({"job": job, "facts": asdict(facts)})}
+def _metadata(job: str, facts: FileFacts, groups: Sequence[Group] = ()) -> dict[str, str]:
+    told = {"job": job, "facts": asdict(facts), "groups": groups}
+    return {_FACTS.decode(): json.dumps(told)}
 
 
 def job_name(kind: str, spec: Mapping[str, Any]) -> str:
@@ -307,11 +337,18 @@ def pairs_of(table: pa.Table) -> list[Pair]:
 
 def read_rows(folder: Path, file: FileFacts) -> Iterator[pa.Table]:
     """The rows of one file, a row group at a time."""
+    with open_rows(folder, file) as source:
+        for group in range(source.num_row_groups):
+            yield source.read_row_group(group)
+
+
+@contextmanager
+def open_rows(folder: Path, file: FileFacts) -> Iterator[pq.ParquetFile]:
+    """A file of rows, open to read row groups of it."""
     path = folder / file.name
     try:
         with pq.ParquetFile(path) as source:
-            for group in range(source.num_row_groups):
-                yield source.read_row_group(group)
+            yield source
     except (OSError, pa.ArrowInvalid) as error:
         raise BadData(f"{path} cannot be read: {error}; run the job again to write it") from error
 

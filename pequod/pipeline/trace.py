@@ -144,7 +144,8 @@ def operations(spec: TraceSpec, followers: Integers, client: int) -> dict[str, I
     at, owners, _ = places(subscribes_each, checks_each)
     ts[at] = times(subscribes_each, _SUBSCRIBES)
     op[at] = SUBSCRIBE
-    _, arg[at] = spec.graph.futures(users, subscribes_each)
+    some = subscribes_each > 0
+    _, arg[at] = spec.graph.futures(users[some], subscribes_each[some])
 
     at, owners, ordinals = places(posts_each, checks_each + subscribes_each)
     ts[at] = times(posts_each, _POSTS)

@@ -34,6 +34,7 @@ ROLE_FOR = {
     "get": READ,
     "scan": READ,
     "count": READ,
+    "digest": READ,
     "explain": READ,
     "joins": READ,
     "stats": READ,
@@ -70,6 +71,7 @@ class Service:
             "get": cache.get,
             "scan": self._bounded_scan(),
             "count": cache.count,
+            "digest": self.digest,
             "explain": cache.explain,
             "joins": cache.joins,
             "stats": self.stats,
@@ -120,7 +122,7 @@ class Service:
     def _reach_of_scan(self, first: str, last: str, *_: Any) -> list[KeyRange]:
         return [checked_range(first, last)]
 
-    _reach_of_count = _reach_of_remove_range = _reach_of_scan
+    _reach_of_count = _reach_of_digest = _reach_of_remove_range = _reach_of_scan
 
     def _reach_of_put(self, key: str, value: Value) -> list[KeyRange]:
         return self._reach_of_get(key)
@@ -183,8 +185,10 @@ class Service:
         rows = checked_pairs(pairs)
         if len(rows) > self._max_rows:
             raise TooLarge(f"{len(rows)} rows at once, over {self._max_rows} (max_rows); put parts")
-        for key, value in rows:
-            self._check_pair(key, value)
+        config = self._config
+        if any(len(key) > config.max_key or len(value) > config.max_value for key, value in rows):
+            for key, value in rows:
+                self._check_pair(key, value)
         self._cache.put_many(rows)
 
     def _check_pair(self, key: str, value: Value) -> None:
@@ -197,6 +201,11 @@ class Service:
                 f"a value of {len(value)} characters; at most {self._config.max_value} fit "
                 "(max_value)"
             )
+
+    def digest(self, first: str, last: str) -> tuple[int, str]:
+        if self._cache.count(first, last) > self._max_rows:
+            raise TooLarge(f"more than {self._max_rows} rows (max_rows); ask part by part")
+        return self._cache.digest(first, last)
 
     def remove_range(self, first: str, last: str) -> int:
         if self._cache.count(first, last) > self._max_rows:

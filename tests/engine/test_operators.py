@@ -6,14 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from pequod.engine.operators import (
-    FOLDS,
-    MAX_NUMBER,
-    Fold,
-    decimal_text,
-    number_of,
-    order_of,
-)
+from pequod.engine.operators import FOLDS, Fold
+from pequod.joins.numbers import MAX_NUMBER, decimal_text, number_of, order_of
 from pequod.keys import Value
 from tests.oracle import expected_pairs
 

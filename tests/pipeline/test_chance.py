@@ -5,7 +5,6 @@ import pytest
 
 from pequod.pipeline.chance import below, permuted, shares, stream, units, words
 
-
 GOLDEN = [17912853177497000771, 2060144654089071806, 5881773974990053573]
 
 

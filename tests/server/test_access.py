@@ -20,6 +20,7 @@ CALLS = {
     "get": ("t|a",),
     "scan": ("t|", "t}"),
     "count": ("t|", "t}"),
+    "digest": ("t|", "t}"),
     "explain": ("t|", "t}"),
     "joins": (),
     "stats": (),
