@@ -113,7 +113,11 @@ def parser() -> argparse.ArgumentParser:
     )
     scale.set_defaults(run=run_scale)
     pipeline = add(
-        "pipeline", "the jobs of the data pipeline: graph, trace, views, load", shared, written
+        "pipeline",
+        "the jobs of the data pipeline: graph, trace, materialize, load, verify",
+        shared,
+        written,
+        more="The jobs of the data pipeline, whole commands, with their peak memory.",
     )
     pipeline.add_argument("--full", action="store_true", help="also 1.8M users with 72M edges")
     pipeline.set_defaults(run=run_pipeline)

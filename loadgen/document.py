@@ -4,7 +4,7 @@ Whoever wants other figures runs the benchmarks again, and then this.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -115,7 +115,7 @@ def _read(path: Path) -> File:
     return file
 
 
-def _machines(files: Iterable[File]) -> str:
+def _machines(files: Collection[File]) -> str:
     machines = {
         f"{m['cores']} cores of {m['processor']}, {m['memory_bytes'] / 2**30:.0f} GB, "
         f"{m['system']}, {m['implementation']} {m['python']}"
@@ -123,9 +123,11 @@ def _machines(files: Iterable[File]) -> str:
     }
     days = sorted({str(file["machine"]["measured_at"])[:10] for file in files})
     versions = {v for file in files for v in file.get("facts", {}).get("versions", {}).values()}
+    busiest = max((file["machine"].get("load_average", 0.0) for file in files), default=0.0)
     return (
         f"Measured on {', '.join(days)}: {'; '.join(sorted(machines))}. "
-        f"Versions: {', '.join(sorted(versions))}.\n"
+        f"Versions: {', '.join(sorted(versions))}. The load average was at most {busiest:.1f}; "
+        "servers and clients alone make about 2 of it.\n"
     )
 
 

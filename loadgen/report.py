@@ -62,6 +62,8 @@ def machine_facts() -> dict[str, object]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        # Beyond the number of cores it tells that others worked on this machine, too.
+        "load_average": round(os.getloadavg()[1], 2),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

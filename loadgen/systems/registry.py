@@ -11,6 +11,7 @@ SYSTEMS: dict[str, System] = {
     for system in (
         Pequod(),
         ClientPequod(),
+        ClientPequod("client-pequod-batched", batched=True),
         Redis(),
         Memcached(),
         Postgres(),

@@ -13,16 +13,18 @@ Bytes = NDArray[np.uint8]
 _LETTERS = np.frombuffer(
     b" abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ .,0123456", np.uint8
 )
+# The digits of 0000 to 9999: looking up four at a time is several times faster than reckoning.
+_FOURS = np.array([list(f"{number:04}".encode()) for number in range(10_000)], np.uint8)
 
 
 def digits(numbers: Any, width: int) -> Bytes:
     """Numbers as decimal digits, a row of bytes for each."""
     rest = np.asarray(numbers).astype(np.int64)
-    result = np.empty((len(rest), width), np.uint8)
-    for place in range(width - 1, -1, -1):
-        rest, digit = np.divmod(rest, 10)
-        result[:, place] = digit + ord("0")
-    return result
+    result = np.empty((len(rest), -(-width // 4) * 4), np.uint8)
+    for place in range(result.shape[1] - 4, -1, -4):
+        rest, four = np.divmod(rest, 10_000)
+        result[:, place : place + 4] = _FOURS[four]
+    return result[:, result.shape[1] - width :]
 
 
 def letters(start: np.uint64 | Words, counters: Any, size: int) -> pa.Array:

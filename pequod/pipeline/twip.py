@@ -9,7 +9,7 @@ is proportional to the logarithm of the followers, as in the paper's section 5.1
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class TwipSpec:
         if self.posts < 0 or self.post_bytes < 1:
             raise BadRequest("posts must be 0 or more, and each has a text of a letter or more")
 
-    @property
+    @cached_property  # what is solved for in it travels to the tasks, too
     def graph(self) -> GraphSpec:
         return GraphSpec(self.users, self.edges, self.seed)
 
