@@ -27,6 +27,7 @@ _DAY = 86_400
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "text": (str, "a text"),
     "secret": (str, "a text"),
+    "address": (str, "an address"),  # which may have a password in it
     "file": (str, "the path of a file"),
     "count": (int, "a whole number"),
     "size": (int, "a size like 64MB"),
@@ -56,7 +57,7 @@ def _setting(
     if kind == "counts":
         return field(default_factory=dict, metadata=metadata)
     # A secret is not for logs, where a configuration may be shown.
-    return field(default=default, metadata=metadata, repr=kind != "secret")
+    return field(default=default, metadata=metadata, repr=kind not in ("secret", "address"))
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,13 @@ class ServerConfig:
         "size", None, "evict computed ranges, and those of a database, beyond this"
     )
     db: str | None = _setting(
-        "text", None, "database behind the cache: sqlite:///file.db or postgresql://..."
+        "address", None, "database behind the cache: sqlite:///file.db or postgresql://..."
     )
     tables: str | None = _setting("file", None, "file that says which rows are which keys")
     db_slot: str = _setting("text", "pequod", "replication slot and publication (PostgreSQL)")
     db_connections: int = _setting("count", 4, "connections for loads and writes", 1, 1000)
     db_seconds: float = _setting(
-        "seconds", 10.0, "time for a load, a write, and to catch up with a token", 0.01, _DAY
+        "seconds", 5.0, "time for a load, a write, and to catch up with a token", 0.01, _DAY
     )
     db_max_rows: int = _setting("count", 1_000_000, "rows of one load")
     db_wal_budget: int = _setting(

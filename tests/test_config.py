@@ -10,6 +10,15 @@ from pequod.errors import BadRequest
 TOKEN = "x" * MIN_TOKEN
 
 
+def test_memory_is_a_shorter_name():
+    assert ServerConfig.settings({"memory": "2GB"}) == {"memory_limit": 2 << 30}
+
+
+def test_the_address_of_a_database_is_not_shown():
+    config = ServerConfig(db="postgresql://app:secret@db/twip", tables="twip.toml")
+    assert "secret" not in repr(config)
+
+
 def test_the_defaults_are_fine():
     config = ServerConfig()
     assert config.is_loopback

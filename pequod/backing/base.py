@@ -36,11 +36,14 @@ class Sink(Protocol):
 class Progress:
     """How far the cache has followed, and who waits for more."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "bytes") -> None:
+        self.unit = unit  # of positions
         self.position = 0
+        self.goal = 0  # where the database was when we connected to it
         self.head = 0  # the latest position of the database that we know of
         self.moved_at = time.monotonic()  # when we last had all that we knew of
         self.down_since: float | None = time.monotonic()
+        self.stale_since: float | None = self.down_since  # until we have caught up again
         self.reason = "it is not connected yet"
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -51,6 +54,8 @@ class Progress:
         self.head = max(self.head, self.position)
         if self.position >= self.head:
             self.moved_at = time.monotonic()
+        if self.stale_since is not None:
+            self._catch_up()
         if self._waiting:
             self._tell()
 
@@ -87,21 +92,30 @@ class Progress:
                 await future
         except TimeoutError as error:
             raise SourceBehind(
-                f"the cache is {position - self.position} behind what was asked for, after "
-                f"{seconds:g} seconds; try again"
+                f"the cache is {position - self.position} {self.unit} behind what was asked for, "
+                f"after {seconds:g} seconds; try again"
             ) from error
 
-    def connected(self) -> None:
+    def connected(self, goal: int) -> None:
+        """It is followed again, and has come to this position meanwhile."""
         if self.down_since is not None:
             log.info("following the database")
         self.down_since = None
         self.reason = ""
+        self.goal = goal
+        self.see(goal)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        if self.down_since is None and self.position >= self.goal:
+            self.stale_since = None
 
     def lost(self, reason: str) -> None:
         """The database is gone: whoever waits for it hears at once."""
         if self.down_since is None:
             log.warning("the database is lost: %s", reason)
             self.down_since = time.monotonic()
+            self.stale_since = self.stale_since or self.down_since
         self.reason = reason
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
@@ -117,7 +131,7 @@ class Progress:
     @property
     def age(self) -> float:
         """For how long the cache may have missed changes, in seconds; 0 while it follows."""
-        return 0.0 if self.down_since is None else time.monotonic() - self.down_since
+        return 0.0 if self.stale_since is None else time.monotonic() - self.stale_since
 
     @property
     def lag_seconds(self) -> float:
@@ -133,7 +147,7 @@ class Database:
 
     def __init__(self, tables: Sequence[Table], seconds: float, max_rows: int) -> None:
         self.tables = list(tables)
-        self.progress = Progress()
+        self.progress = Progress(self.unit)
         self.seconds = seconds
         self.max_rows = max_rows
         self.unfit = 0  # rows that are no keys
@@ -224,7 +238,8 @@ class Database:
 
     @property
     def is_ready(self) -> bool:
-        return self.progress.down_since is None
+        """True if the database is followed, and the cache has caught up with it."""
+        return self.progress.stale_since is None
 
     @property
     def age(self) -> float:

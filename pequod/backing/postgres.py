@@ -30,7 +30,10 @@ _OPTIONS = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex "
     "-c extra_float_digits=1 -c client_encoding=UTF8"
 )
-_LOAD_OPTIONS = " -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_generic_plan"
+_LOAD_OPTIONS = (
+    " -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_generic_plan "
+    "-c synchronous_commit=on"
+)
 
 Result = TypeVar("Result")
 
@@ -140,8 +143,7 @@ class Postgres(Database):
             stream.close()
             raise
         self._stream, self._system = stream, system
-        self.progress.see(system.end)
-        self.progress.connected()
+        self.progress.connected(system.end)
         stream.send(self.progress.position, wants_reply=True)
 
     async def _start_stream(self, stream: Stream, position: int) -> None:

@@ -103,7 +103,7 @@ class Sqlite(Database):
         self._has_begun = True
         self._pruned = self.progress.position
         self._version = -1
-        self.progress.connected()
+        self.progress.connected(end)
 
     def _reaches_back(self, end: int) -> bool:
         assert self._following is not None, "it was opened"

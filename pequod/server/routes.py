@@ -119,19 +119,19 @@ class Routes:
     def get(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "key", "after")
         key = _needed(query, "key")
-        value = self._call(caller, "get", key, query.get("after"))
+        value = self._call(caller, "get", key, *_after(query))
         if value is None:
             raise NoSuchKey(f"there is no key {key!r:.100}")
         return self._answer(value)
 
     def scan(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last", "limit", "reverse", "after")
-        limit, reverse, after = _number(query, "limit"), _flag(query, "reverse"), query.get("after")
-        return self._answer(self._call(caller, "scan", *_range(query), limit, reverse, after))
+        page = _number(query, "limit"), _flag(query, "reverse")
+        return self._answer(self._call(caller, "scan", *_range(query), *page, *_after(query)))
 
     def count(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last", "after")
-        return self._answer(self._call(caller, "count", *_range(query), query.get("after")))
+        return self._answer(self._call(caller, "count", *_range(query), *_after(query)))
 
     def explain(self, request: web.BaseRequest, caller: Caller) -> "Answer":
         query = _query(request, "prefix", "first", "last")
@@ -407,6 +407,11 @@ def _range(query: dict[str, str]) -> KeyRange:
     """The keys that have the prefix and lie between first and last; each may be left out."""
     within = KeyRange(query.get("first", EVERYTHING.first), query.get("last", EVERYTHING.last))
     return prefix(query["prefix"]).clip(within) if "prefix" in query else within
+
+
+def _after(query: dict[str, str]) -> tuple[str, ...]:
+    """The token of a write to wait for, if there is one."""
+    return (query["after"],) if "after" in query else ()
 
 
 def _number(query: dict[str, str], name: str) -> int | None:

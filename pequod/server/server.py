@@ -101,7 +101,7 @@ class Server:
         loader = self._loader = Loader(
             self.cache,
             self._source,
-            seconds=self._config.db_seconds,
+            seconds=2 * self._config.db_seconds,  # what is waited for has deadlines of its own
             at_once=self._config.db_connections,
         )
         if self._database is not None:

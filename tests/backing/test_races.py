@@ -172,3 +172,26 @@ def test_a_change_between_the_rows_and_their_position(pg, run):
             assert await reading == posts_of(pg)
 
     run(scenario())
+
+
+def test_a_load_that_is_ahead_of_the_log_waits_for_it(pg, run):
+    """Else its rows would be seen, then older ones once more, and then they again."""
+
+    async def scenario():
+        async with world(pg) as (server, pq, held):
+            stream = server._database._stream
+            stream._loop.remove_reader(stream._socket)  # the log stands still
+            pg.execute("UPDATE posts SET tweet = 'new'")
+            pg.execute("UPDATE posts SET tweet = 'newest'")
+            reading = asyncio.create_task(pq.get("p|bob|0000000001"))
+            await held.load()
+            held.let_go()
+            await until(lambda: server._database.progress.is_awaited)
+            assert not reading.done()
+            stream._loop.add_reader(stream._socket, stream._read)
+            assert await reading == "newest"
+            assert await pq.get("p|bob|0000000001") == "newest"
+            await followed(server, pg)
+            assert await pq.get("p|bob|0000000001") == "newest"
+
+    run(scenario())

@@ -4,10 +4,11 @@ import subprocess
 import sys
 import time
 
+from loadgen.servers import start_pequod
 from pequod import AsyncClient, prefix
 from pequod.backing import sqlite
 from pequod.cli.main import main
-from tests.backing.worlds import posts_of, serving, twip
+from tests.backing.worlds import TIMELINE, posts_of, serving, twip
 from tests.server.helpers import until
 
 
@@ -96,3 +97,22 @@ def test_the_command_line(lite, tmp_path, capsys):
     assert main(["db", "drop", "--db", lite.url]) == 0
     assert lite.execute("SELECT name FROM sqlite_master WHERE name GLOB 'pequod*'") == []
     assert main(["db", "status", "--db", "sqlite:///nowhere.db"]) == 3
+
+
+def test_a_server_process_and_the_command_line(lite, tmp_path, capsys):
+    """`pequod serve --db`, as in the documentation, and a scan that waits for its token."""
+    tables, joins = tmp_path / "twip.toml", tmp_path / "twip.pq"
+    tables.write_text(twip(lite))
+    joins.write_text(TIMELINE)
+    options = ("--db", lite.url, "--tables", str(tables), "--joins", str(joins), "--memory", "2GB")
+    with start_pequod(*options) as server:
+        url = ["--url", f"pequod://127.0.0.1:{server.port}"]
+        lite.execute("INSERT INTO subs VALUES ('ann', 'bob')")
+        lite.execute("INSERT INTO posts VALUES ('bob', 100, 'Hi')")
+        asked = ["--prefix", "t|ann|", "--after", lite.token()]
+        assert main(["scan", *url, *asked]) == 0
+        assert capsys.readouterr().out == "t|ann|0000000100|bob\tHi\n"
+        assert main(["count", *url, *asked]) == 0
+        assert capsys.readouterr().out == "1\n"
+        assert main(["put", *url, "p|bob|0000000101", "x"]) == 2
+        assert "written around the cache" in capsys.readouterr().err

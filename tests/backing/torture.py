@@ -108,6 +108,8 @@ class Torture:
                     self._write(chance, connection, client, seed)
                 except psycopg.Error:
                     self.counts["writes that failed"] += 1
+                    if connection is not None:
+                        connection.close()
                     connection = None
                     time.sleep(0.05)
         if connection is not None:
