@@ -49,6 +49,8 @@ class Move:
         elif name == "thaw":
             if home is not None:
                 home.next, home.is_left = None, False
+                if node.name not in node.map.homes:
+                    node.home = None
                 self._drop_strangers()
         elif name == "pull":
             if node.name in following.homes and node.map.version != following.version:

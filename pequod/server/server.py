@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import secrets
 import ssl
 import time
@@ -210,10 +211,13 @@ def _node(
 
 
 def _save(path: Path, text: str) -> None:
-    """Keep another map for the next start, whole or not at all."""
-    new = path.with_suffix(".new")
-    new.write_text(text, "utf-8")
-    new.replace(path)
+    """Keep another map for the next start, whole or not at all; others may do the same."""
+    new = path.with_suffix(f".{os.getpid()}")
+    try:
+        new.write_text(text, "utf-8")
+        new.replace(path)
+    except OSError as error:
+        log.error("cannot keep the new map in %s: %s; put it there by hand", path, error.strerror)
 
 
 def _database(config: ServerConfig) -> Database | None:

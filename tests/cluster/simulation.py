@@ -10,18 +10,21 @@ is true. After the faults everything must heal.
 
 import argparse
 import asyncio
+import json
 import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
 from pequod.client.tokens import Position
+from pequod.cluster.home import Log
 from pequod.cluster.partition import ClusterMap
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
-from pequod.errors import MissingData, PequodError
+from pequod.errors import MissingData, PequodError, SourceDown, Unavailable
 from pequod.keys import prefix
 from pequod.server.access import ADMIN, Principal
 from pequod.server.loading import Later, Loader
@@ -92,6 +95,8 @@ class Simulation:
         self._epochs = count(1)
         self._values = count(1)
         self.histories: dict[tuple[str, str], list[tuple[float, tuple[Any, ...]]]] = {}
+        self.inherited: dict[tuple[str, str], dict[str, Any]] = {}  # with the rows of others
+        self.kept: set[str] = set()  # epochs that ended without losing anything
         self.lives: dict[str, list[tuple[float, str]]] = {}
         self.reads = self.refused = 0
         self.reached: dict[str, int] = {}
@@ -108,18 +113,22 @@ class Simulation:
             "evict": chance.choice([0, 0.2, 0.5]),
             "homes": chance.choice([1, 2, 3]),
             "computes": chance.choice([0, 1, 1, 2]),
+            "moves": chance.choice([0, 0, 0, 1, 2]),
         }
+        if self.options["moves"]:  # all nodes must run for that
+            self.options["crash"] = 0
         self.joins = chance.sample(JOINS, chance.choice([1, 2, 3]))
-        self.map = self._random_map()
+        self.map = ClusterMap.parse(self._random_map(self.options["homes"]))
         self.network = Network(chance, self.loop)
         self.network.delay = self.options["delay"]
         self.network.tell = self.tell
         self.hosts: dict[str, Host] = self.network.hosts
         self.tell(f"{self.options} {self.joins} {self.map.lines()}")
 
-    def _random_map(self) -> ClusterMap:
-        homes = ["a", "b", "c"][: self.options["homes"]]
-        nodes = homes + ["x", "y"][: self.options["computes"]]
+    def _random_map(self, number: int) -> str:
+        """A map with so many homes, in TOML."""
+        nodes = "abc"[: self.options["homes"]] + "xy"[: self.options["computes"]]
+        homes = list(nodes[:number])
         some = self.chance.sample(homes, len(homes))
         follows: dict[str, Any] = {"key": "s|<user>|<poster>", "hash": "user", "homes": homes}
         if self.chance.random() < 0.5:
@@ -127,9 +136,13 @@ class Simulation:
         posts: dict[str, Any] = {"key": "p|<poster>|<time:2>", "hash": "poster", "homes": homes}
         if self.chance.random() < 0.3:
             posts = {"table": "p", "home": some[0]}
-        return ClusterMap.of(
-            {"nodes": {name: f"pequod://{name}" for name in nodes}, "partition": [follows, posts]}
-        )
+        lines = ["[nodes]", *(f'{name} = "pequod://{name}"' for name in nodes)]
+        for partition in (follows, posts):
+            lines += [
+                "[[partition]]",
+                *(f"{key} = {json.dumps(v)}" for key, v in partition.items()),
+            ]
+        return "\n".join(lines)
 
     def tell(self, text: str) -> None:
         self._tell(f"{self.loop.time():8.3f}  {text}")
@@ -142,11 +155,12 @@ class Simulation:
     def new_epoch(self) -> str:
         return f"e{next(self._epochs)}"
 
-    def record(self, home: Any) -> None:
-        """Keep all that a home does, beside it."""
+    def record(self, home: Any, inherited: dict[str, Any] | None = None) -> None:
+        """Keep all that a home does, beside it, from the rows on that it begins with."""
         history = self.histories[home.name, home.epoch] = []
+        self.inherited[home.name, home.epoch] = inherited or {}
         self.lives.setdefault(home.name, []).append((self.loop.time(), home.epoch))
-        append = home.log.append
+        append = partial(Log.append, home.log)
 
         def recorded(changes: Sequence[Any]) -> int:
             history.append((self.loop.time(), tuple(changes)))
@@ -160,6 +174,7 @@ class Simulation:
         """All base rows as they were then, home by home."""
         base: dict[str, Any] = {}
         for home, epoch, number in cut.values():
+            base.update(self.inherited[home, epoch])
             history = self.histories[home, epoch]
             if number > len(history):
                 raise Violation(f"a cut {home}.{epoch}.{number} of the future")
@@ -176,7 +191,7 @@ class Simulation:
         return {
             name: Position(name, host.node.home.epoch, host.node.home.log.number)
             for name, host in self.hosts.items()
-            if host.node.home is not None
+            if host.node.home is not None and (name, host.node.home.epoch) in self.histories
         }
 
     # One run.
@@ -193,7 +208,11 @@ class Simulation:
         self.network.loss, self.network.doubling = self.options["loss"], self.options["doubling"]
         clients = [asyncio.ensure_future(Client(self, number).run()) for number in range(3)]
         chaos = asyncio.ensure_future(self._chaos())
+        moves = asyncio.ensure_future(self._move())
         await asyncio.gather(*clients, chaos)
+        self._mend()
+        self._wake()
+        await moves
         await self._heal()
         await self._check_all("after the faults")
         for host in self.hosts.values():
@@ -239,6 +258,46 @@ class Simulation:
         self.network.paused.clear()
         self.network.release()
 
+    async def _move(self) -> None:
+        """Give the cluster other maps, as `pequod cluster apply` does."""
+        for _ in range(self.options["moves"]):
+            await asyncio.sleep(self.chance.uniform(0.2, 1.2))
+            text = self._random_map(self.chance.choice([1, 2, 3]))
+            following = ClusterMap.parse(text)
+            if following.version == self.map.version:
+                continue
+            self.tell(f"another map: {following.lines()}")
+            try:
+                for step in ("freeze", "pull"):
+                    await self._step(step, text)
+            except (SourceDown, Unavailable) as error:
+                self.tell(f"it is taken back: {error}")
+                await self._step("thaw", text)
+                self.reach("thawed")
+                continue
+            await self._step("leave", text)
+            base = self.base_at(self.now())
+            self.kept.update(position.epoch for position in self.now().values())
+            for name in self.chance.sample(list(self.hosts), len(self.hosts)):
+                await self._ask(name, "switch", text)
+                home = self.hosts[name].node.home
+                if home is not None:
+                    rows = {key: base[key] for key in base if following.is_home(key, name)}
+                    self.record(home, rows)
+            self.map = following
+            self.reach("moved")
+
+    async def _step(self, step: str, text: str) -> None:
+        for name in list(self.hosts):
+            await self._ask(name, step, text)
+
+    async def _ask(self, name: str, step: str, text: str) -> None:
+        arrived = self.loop.create_future()
+        self.network.carry(name, name, lambda: arrived.set_result(None))
+        await arrived
+        self.tell(f"{step} at {name}")
+        await self.hosts[name].call("move", step, text)
+
     async def _crash(self, name: str) -> None:
         self.tell(f"{name} crashes")
         host = self.hosts[name]
@@ -250,8 +309,6 @@ class Simulation:
         self.reach("crash")
 
     async def _heal(self) -> None:
-        self._mend()
-        self._wake()
         self.network.loss = self.network.doubling = 0.0
         self.network.delay = 0.005
         await asyncio.sleep(HEAL_SECONDS)

@@ -8,7 +8,8 @@ import pytest
 from pequod.cluster.home import Home, Log
 from pequod.cluster.subscriptions import Subscription
 from pequod.engine.residency import Residency
-from pequod.errors import PequodError
+from pequod.errors import Moving, PequodError
+from pequod.server.moving import Move
 from pequod.server.node import Node
 from tests.cluster.simulation import simulate
 
@@ -86,6 +87,13 @@ def after_what_is_left(self: Log, number: int) -> list[Any]:
     return [entry for entry in self._entries if entry.number > number]
 
 
+def write_what_moves(self: Home, changes: Any) -> None:
+    """A home goes on writing rows that another one has fetched already."""
+    for key, _ in changes:
+        if self.map.home_of(key) != self.name:
+            raise Moving(key)
+
+
 def nothing(*_: Any, **__: Any) -> None:
     """Something that must happen does not."""
 
@@ -113,6 +121,9 @@ PLANTED: dict[str, list[tuple[object, str, Callable[..., Any]]]] = {
         (Log, "has_after", has_all),
         (Log, "after", after_what_is_left),
     ],
+    "rows are written while they move": [(Home, "check", write_what_moves)],
+    "what moves is not fetched": [(Move, "_pull", at_once)],
+    "copies outlive the map": [(Subscription, "begin_anew", nothing)],
     "old copies count as fresh": [(Node, "check_fresh", nothing)],
     "tokens are not waited for": [(Node, "has", yes)],
 }

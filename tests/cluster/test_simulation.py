@@ -31,7 +31,7 @@ def test_what_should_happen_does():
     for seed in range(60):
         for name, number in simulate(seed).reached.items():
             reached[name] = reached.get(name, 0) + number
-    for name in ("resumed", "restarted", "gaps", "crash", "lost"):
+    for name in ("resumed", "restarted", "gaps", "crash", "lost", "moved", "thawed"):
         assert reached[name] > 0, reached
 
 
