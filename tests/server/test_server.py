@@ -234,14 +234,13 @@ def test_who_says_nothing_by_tls_is_sent_away(run, certificate, caplog, token):
     files, context = certificate
 
     async def work():
-        async with serving(**files, **token, request_seconds=0.3) as server:
-            async with AsyncExitStack() as stack:
-                wires = [
-                    await stack.enter_async_context(await Wire.open(server, context))
-                    for _ in range(5)
-                ]
-                for wire in wires:
-                    assert await wire.rest() == b""
+        secure = serving(**files, **token, request_seconds=0.3)
+        async with secure as server, AsyncExitStack() as stack:
+            wires = [
+                await stack.enter_async_context(await Wire.open(server, context)) for _ in range(5)
+            ]
+            for wire in wires:
+                assert await wire.rest() == b""
 
     run(work())
     assert len(lines_of(caplog)) == 5
