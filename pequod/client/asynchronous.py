@@ -1,7 +1,6 @@
 """The asyncio client. Calls made in one turn of the event loop leave in one write.
 
-One connection serves any number of tasks: a call takes a number, and the reply with that number
-resolves its future. Nothing waits for a timer of its own; one timer looks at the oldest call.
+One connection serves any number of tasks (`pipelined.py`); the client makes it, and makes it anew.
 """
 
 import asyncio
@@ -12,20 +11,12 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pequod.client.address import address_of, is_map
 from pequod.client.calls import (
-    MAX_REPLY,
-    MAY_HAVE_HAPPENED,
     PAGE_ROWS,
     REPEATABLE,
     Backoff,
     Event,
     Pages,
-    check_reply,
-    check_sizes,
     checked_timeout,
-    closes,
-    event_of,
-    failure_of,
-    lost,
     pairs_of,
     plain,
     rows,
@@ -33,15 +24,12 @@ from pequod.client.calls import (
     timed,
     unreachable,
 )
+from pequod.client.pipelined import Connection, heard
 from pequod.client.session import Claiming
-from pequod.errors import PequodError, ProtocolError, TimedOut, TooLarge, Unavailable
+from pequod.errors import TimedOut, TooLarge, Unavailable
 from pequod.keys import Pair, Value
-from pequod.wire import BROKEN, PUSH_ID, packed, packer, reply_unpacker
 
 Result = TypeVar("Result")
-
-MAX_EVENTS = 10_000  # that wait for a listener; a slower one starts again
-_LOOKS = 4  # times that the oldest call is looked at before it is too late
 
 
 class AsyncClient(Claiming):
@@ -65,8 +53,8 @@ class AsyncClient(Claiming):
         """Without a `url`, that of the variable PEQUOD_URL; `timeout` is in seconds."""
         self._address = address_of(url, token, tls)
         self._timeout = checked_timeout(timeout)
-        self._connection: _Connection | None = None
-        self._connecting: asyncio.Task[_Connection] | None = None
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
         self._backoff = Backoff()
         self._closed = False
 
@@ -191,7 +179,7 @@ class AsyncClient(Claiming):
             try:
                 await connection.call("watch", (topic, first, last, seen))
                 has_begun, backoff = True, Backoff()
-                async for event in _listen(events):
+                async for event in heard(events):
                     seen = event.id
                     yield event
                 seen = None  # we were too slow, and start again
@@ -245,7 +233,7 @@ class AsyncClient(Claiming):
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout
 
-    async def _connect(self, end: float) -> "_Connection":
+    async def _connect(self, end: float) -> Connection:
         """An open connection, made by one task for all that wait for it."""
         loop = asyncio.get_running_loop()
         while self._connection is None or not self._connection.is_open:
@@ -267,14 +255,14 @@ class AsyncClient(Claiming):
                 raise
         return self._connection
 
-    def _connected(self, task: "asyncio.Task[_Connection]") -> None:
+    def _connected(self, task: "asyncio.Task[Connection]") -> None:
         self._connecting = None
         if not task.cancelled() and task.exception() is None:
             self._connection = task.result()
             if self._closed:
                 self._connection.close()
 
-    async def _reach(self) -> "_Connection":
+    async def _reach(self) -> Connection:
         """Try until a connection stands, with pauses that grow; a first one must stand at once."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout
@@ -290,10 +278,10 @@ class AsyncClient(Claiming):
                     raise unreachable(self._address, error) from error
             await asyncio.sleep(self._backoff.next_seconds())
 
-    async def _open(self) -> "_Connection":
+    async def _open(self) -> Connection:
         host, port, tls, token = self._address
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: _Connection(self._timeout), host, port, ssl=tls
+            lambda: Connection(self._timeout), host, port, ssl=tls
         )
         if token is not None:
             try:
@@ -302,156 +290,3 @@ class AsyncClient(Claiming):
                 connection.close()
                 raise
         return connection
-
-
-def _forget(future: "asyncio.Future[Any]") -> None:
-    """Take note of an outcome that nobody waits for."""
-    if not future.cancelled():
-        future.exception()
-
-
-async def _listen(events: "asyncio.Queue[Event | PequodError | None]") -> AsyncIterator[Event]:
-    """The events of a queue until it says that some were dropped."""
-    while (event := await events.get()) is not None:
-        if isinstance(event, PequodError):
-            raise event
-        yield event
-
-
-class _Connection(asyncio.Protocol):
-    """One connection: calls go out in batches, replies find their futures by number."""
-
-    def __init__(self, timeout: float) -> None:
-        self.is_open = False
-        self.has_answered = False
-        self._timeout = timeout
-        self._loop = asyncio.get_running_loop()
-        self._transport: Any = None
-        self._pack = packer()
-        self._unpacker = reply_unpacker(MAX_REPLY)
-        self._number = 0
-        self._out: list[bytes] = []
-        self._largest = 0  # request so far
-        self._paused = False
-        self._waiting: dict[int, tuple[asyncio.Future[Any], float]] = {}
-        self._topics: dict[int, asyncio.Queue[Event | PequodError | None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def call(self, method: str, args: tuple[Any, ...]) -> "asyncio.Future[Any]":
-        """The future result of a call, which leaves at the end of this turn of the loop."""
-        if not self.is_open:
-            raise Unavailable("the connection was lost")
-        check_sizes(method, args)
-        self._number = number = self._number + 1
-        message = packed(self._pack, (number, method, *args))
-        future = self._loop.create_future()
-        self._waiting[number] = (future, self._loop.time() + self._timeout)
-        if not self._out and not self._paused:
-            self._loop.call_soon(self._flush)
-        self._out.append(message)
-        if len(message) > self._largest:
-            self._largest = len(message)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
-        return future
-
-    def subscribe(self) -> "tuple[int, asyncio.Queue[Event | PequodError | None]]":
-        """A new topic, and the queue of what is pushed under it."""
-        self._number = topic = self._number + 1
-        self._topics[topic] = asyncio.Queue()
-        return topic, self._topics[topic]
-
-    def unsubscribe(self, topic: int) -> None:
-        if self._topics.pop(topic, None) is not None and self.is_open:
-            self.call("unwatch", (topic,)).add_done_callback(_forget)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._flush()
-            self._transport.close()
-        self._lose(Unavailable("this client is closed"))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self.is_open = True
-
-    def data_received(self, data: bytes) -> None:
-        waiting = self._waiting
-        self.has_answered = True
-        try:
-            self._unpacker.feed(data)
-            for message in self._unpacker:
-                check_reply(message)
-                if message[0] == PUSH_ID:
-                    self._pushed(message[1], message[2])
-                    continue
-                found = waiting.pop(message[0], None)
-                if found is None or found[0].done():
-                    continue  # it was cancelled meanwhile
-                if message[1] is None:
-                    found[0].set_result(message[2])
-                else:
-                    if closes(message):
-                        self.is_open = False  # so that the next call takes another
-                    found[0].set_exception(failure_of(message))
-        except (*BROKEN, ProtocolError) as error:
-            self._lose(ProtocolError(f"the answer is not Pequod's protocol: {error}"))
-
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self._flush()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._lose(lost(error or ConnectionError("the server closed it"), self._largest))
-        self._transport = None
-
-    def _flush(self) -> None:
-        if self._out and not self._paused and self._transport is not None:
-            out, self._out = self._out, []
-            self._transport.write(b"".join(out))
-
-    def _pushed(self, topic: int, payload: Any) -> None:
-        events = self._topics.get(topic)
-        if events is None:
-            return
-        if events.qsize() < MAX_EVENTS:
-            events.put_nowait(event_of(payload))
-        else:  # whoever listens is too slow: what waits is void
-            self.unsubscribe(topic)
-            while not events.empty():
-                events.get_nowait()
-            events.put_nowait(None)
-
-    def _look(self) -> None:
-        """Give up on calls that wait for too long; they are in the order of their calling."""
-        self._timer = None
-        now = self._loop.time()
-        for number, (future, end) in list(self._waiting.items()):
-            if end > now:
-                break
-            del self._waiting[number]
-            if not future.done():
-                future.set_exception(
-                    TimedOut(f"no answer in {self._timeout:g} seconds; {MAY_HAVE_HAPPENED}")
-                )
-        if self._waiting:
-            self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
-
-    def _lose(self, error: PequodError) -> None:
-        self.is_open = False
-        self._out = []
-        for events in self._topics.values():
-            events.put_nowait(error)
-        self._topics = {}
-        waiting, self._waiting = self._waiting, {}
-        for future, _ in waiting.values():
-            if not future.done():
-                future.set_exception(error)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._transport is not None and isinstance(error, ProtocolError):
-            self._transport.abort()

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from pequod import AsyncClient, Forbidden, TooLarge, prefix
-from pequod.client import asynchronous
+from pequod.client import pipelined
 from pequod.server import feeds, routes
 from tests.oracle import expected_rows
 from tests.server.helpers import TOKEN, Wire, address_of, serving, until
@@ -219,7 +219,7 @@ def test_who_does_not_read_is_bounded_and_starts_again(run, monkeypatch):
 
 
 def test_a_listener_that_is_too_slow_starts_again(run, monkeypatch):
-    monkeypatch.setattr(asynchronous, "MAX_EVENTS", 5)
+    monkeypatch.setattr(pipelined, "MAX_EVENTS", 5)
 
     async def work():
         async with serving() as server, AsyncClient(server.url) as pq:
