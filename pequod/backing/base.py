@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pequod.backing.mapping import AROUND, THROUGH, Table
+from pequod.backing.mapping import AROUND, Table
 from pequod.errors import BadRequest, SourceBehind, SourceDown
 from pequod.keys import KeyRange, Pair, Value
 
@@ -231,10 +231,6 @@ class Database:
         await self.progress.reach(position, self.seconds)
 
     # What there is to tell.
-
-    @property
-    def has_through(self) -> bool:
-        return any(table.mode == THROUGH for table in self.tables)
 
     @property
     def is_ready(self) -> bool:
