@@ -15,7 +15,7 @@ SOURCES = {"t": "sp", "f": "s", "c": "s", "l": "p", "u": "sp", "s": "s", "p": "p
 
 USERS = "abcd"
 TIMING = Timing(beat=0.4, suspect=0.9, silence=1.0, first_pause=0.05, last_pause=0.4)
-CHAOS_SECONDS, HEAL_SECONDS, REQUEST_SECONDS = 3.0, 4.0, 2.5
+CHAOS_SECONDS, HEAL_SECONDS, REQUEST_SECONDS = 3.0, 2.5, 2.5
 
 RANGES = [
     KeyRange("t|", "t}"),
