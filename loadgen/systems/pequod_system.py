@@ -11,7 +11,7 @@ import msgpack
 from loadgen.servers import ServerProcess, start_pequod
 from loadgen.systems.application import Application
 from loadgen.systems.base import System, batched
-from loadgen.systems.conversation import Row, SocketConversation, Twip
+from loadgen.systems.conversation import TIMEOUT_SECONDS, Row, SocketConversation, Twip
 from pequod import AsyncClient, Client
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class PequodRequests(SocketConversation):
         self._pack = msgpack.Packer().pack
         self._unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=1 << 30)
         self._number = 0
+        self.ask(None, "get", "hello")  # a server closes connections that say nothing for long
+        while self.waiting:
+            self.flush()
+            self.wait(TIMEOUT_SECONDS)
 
     def ask(self, then: Any, method: str, *arguments: object) -> None:
         self._number = number = self._number + 1

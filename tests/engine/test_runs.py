@@ -1,6 +1,7 @@
 """Rows that are put in runs: many at once, and yet as if one by one."""
 
 import random
+import sys
 
 from pequod import Cache, prefix
 from pequod.engine.rows import CROWDED
@@ -49,3 +50,22 @@ def test_runs_into_a_crowded_subtable():
     cache.put_many(more)
     cache._check()
     assert cache.scan("p|", "p}") == sorted({**base, "p|a|0000001": "y", **more}.items())
+
+
+def test_rows_far_apart_cost_nothing_for_what_lies_between():
+    """One post into many timelines: a row each, in key order, thousands of other rows between."""
+    cache = Cache()
+    cache.put_many([(f"t|u{user:05}|0001", "1") for user in range(5000)])
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        cache.put_many([(f"t|u{user:05}|0002", "1") for user in (1, 2500, 4999)])
+    finally:
+        sys.setprofile(None)
+    assert calls < 500
+    assert cache.count("t|", "t}") == 5003

@@ -9,6 +9,7 @@ from loadgen.systems.base import Missing
 from loadgen.systems.registry import SYSTEMS, systems_named
 from loadgen.twip import Race, measure_twip
 from loadgen.worlds import Load, TwipWorld
+from pequod import Client
 
 NAMES = [name for name in SYSTEMS if name != "pequod"]
 SIZE = Load(users=120, followees=8, checks_per_user=6)
@@ -84,3 +85,12 @@ def test_expected_timelines_by_brute_force(world):
     for user, rows in world.expected_timelines(sample).items():
         assert rows == sorted((t, p, text) for p, t, text in posts if (user, p) in follows)
         assert all(len(text) == 100 for _, _, text in rows)
+
+
+def test_a_connection_speaks_at_once():
+    """A server closes connections that say nothing for long, and filling others takes long."""
+    with SYSTEMS["pequod"].start() as server:
+        talk = SYSTEMS["pequod"].converse(server.port)
+        with Client(f"pequod://127.0.0.1:{server.port}") as client:
+            assert client.stats()["server"]["calls"]["get"] == 1
+        talk.close()
