@@ -8,7 +8,7 @@ The loop itself neither freshens nor links anything: before it reads a source it
 from collections.abc import Callable, Iterable
 
 from pequod.engine.operators import FOLDS, Fold
-from pequod.engine.plan import Plan, Step, output_pieces
+from pequod.engine.plan import Plan, Step
 from pequod.joins.containing import containing_ranges, slots_of_range
 from pequod.keys import KeyRange, Value, point
 
@@ -46,32 +46,35 @@ class Execution:
         plan: Plan,
         steps: tuple[Step, ...],
         slots: Slots,
-        keys: KeyRange,
+        keys: KeyRange | None,
         enter: Enter,
         derivations: list[Derivation],
         value_key: str = "",
         value: Value = "",
     ) -> None:
-        """Add the derivations of the remaining `steps` under `slots` whose output is in `keys`."""
+        """Add the derivations of the remaining `steps` under `slots` whose output is in `keys`.
+
+        None for `keys` says that all of them are, which then holds for all further steps too.
+        """
         if not steps:
             output_key = plan.join.output.fill(slots)
-            if keys.first <= output_key < keys.last:
+            if keys is None or keys.first <= output_key < keys.last:
                 derivations.append((output_key, value_key, value))
             return
         step = steps[0]
-        known = step.output_range(slots)
-        whole = keys.first <= known.first and known.last <= keys.last
         source = step.source_range(slots)
-        if whole:
-            ranges = [source]
-        else:
-            ranges = containing_ranges(plan.join.output, step.pattern, slots, keys)
+        ranges = [source]
+        if keys is not None:
+            known = step.output_range(slots)
+            if keys.first <= known.first and known.last <= keys.last:
+                keys = None
+            else:
+                ranges = containing_ranges(plan.join.output, step.pattern, slots, keys)
         if not ranges or not enter(step, slots, source, ranges):
             return
         if step.is_last:
             given = None if step.gives_value else (value_key, value)
-            skip = len(source.first)
-            self._innermost(step, slots, skip, ranges, None if whole else keys, given, derivations)
+            self._innermost(step, slots, len(source.first), ranges, keys, given, derivations)
             return
         match, skip = step.tail.fullmatch, len(source.first)
         rest, new, tested = steps[1:], step.new_names, step.tested
@@ -102,18 +105,21 @@ class Execution:
         derivations: list[Derivation],
     ) -> None:
         """The last source: every matching row is one derivation."""
-        pieces, names = output_pieces(step.plan.join.output, slots)
-        template = "%s".join(piece.replace("%", "%%") for piece in pieces)
-        match, tested, width = step.tail.fullmatch, step.tested, step.final_width
+        names, match, tested = step.output.names, step.tail.fullmatch, step.tested
+        length = 0
+        if step.final_width and len(names) == 1 and not tested:
+            length = skip + step.final_width
+            before, after = step.output.pieces(slots)
+        else:
+            template = step.output.template(slots)
         for source_keys in ranges:
             for span_keys, span_values in self._spans(step, source_keys):
                 self.rows_read += len(span_keys)
-                if width and len(names) == 1 and not tested:
-                    before, after = pieces
+                if length:
                     found = [
                         (before + key[skip:] + after, key, value)
                         for key, value in zip(span_keys, span_values, strict=True)
-                        if len(key) == skip + width
+                        if len(key) == length
                     ]
                 elif names and not tested:
                     found = [

@@ -109,10 +109,12 @@ class Maintenance:
 
         def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
             whole = len(self.missing)
-            for keys in ranges:
-                self._freshen_views(step.feeders, keys, status)
-                if self._is_remote:
-                    self._reside(keys)
+            feeders, is_remote = step.feeders, self._is_remote
+            if feeders or is_remote:
+                for keys in ranges:
+                    self._freshen_views(feeders, keys, status)
+                    if is_remote:
+                        self._reside(keys)
             if status is None and self.pulled is not None:
                 self.pulled[source] = None
             if len(self.missing) > whole:

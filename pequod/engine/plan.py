@@ -120,6 +120,8 @@ class Step:
 
         output_head = join.output.head(bound)
         self.output_names, self._output_head = _template(output_head)
+        self.output = OpenOutput(join.output, bound)  # as it is when the loop gets here
+        self.fan_output = OpenOutput(join.output, fixed)  # as a key of this source alone tells it
 
     @property
     def feeders(self) -> list["View"]:
@@ -147,7 +149,7 @@ class Step:
         return prefix(text)
 
     def tested_values(self, slots: SlotSet) -> tuple[str, ...]:
-        return tuple([slots[name] for name in self.tested])
+        return tuple([slots[name] for name in self.tested]) if self.tested else ()
 
     def context_values(self, slots: SlotSet) -> tuple[str, ...]:
         return tuple([slots[name] for name in self.context_names])
@@ -156,24 +158,35 @@ class Step:
         return dict(zip(self.context_names, values, strict=True))
 
 
-def output_template(pattern: Pattern, slots: SlotSet) -> tuple[str, list[str]]:
-    """The pattern with what is bound filled in, `%s` for each of the names left open."""
-    pieces, names = output_pieces(pattern, slots)
-    return "%s".join(map(_escaped, pieces)), names
+class OpenOutput:
+    """An output pattern of which some slots are known: the texts around those left open.
 
+    >>> output = OpenOutput(Pattern.parse("t|<user>|<time>|<poster>"), frozenset({"user"}))
+    >>> output.names, output.pieces({"user": "ann"}), output.template({"user": "ann"})
+    (['time', 'poster'], ['t|ann|', '|', ''], 't|ann|%s|%s')
+    """
 
-def output_pieces(pattern: Pattern, slots: SlotSet) -> tuple[list[str], list[str]]:
-    """The texts around the slots left open, and the names of those."""
-    pieces, names = [""], []
-    for part in pattern.parts:
-        if isinstance(part, str):
-            pieces[-1] += part
-        elif part.name in slots:
-            pieces[-1] += slots[part.name]
-        else:
-            pieces.append("")
-            names.append(part.name)
-    return pieces, names
+    def __init__(self, pattern: Pattern, bound: frozenset[str]) -> None:
+        self.names: list[str] = []  # of the slots left open
+        around: list[list[str | Slot]] = [[]]
+        for part in pattern.parts:
+            if isinstance(part, str) or part.name in bound:
+                around[-1].append(part)
+            else:
+                self.names.append(part.name)
+                around.append([])
+        self._around = [_template(tuple(parts)) for parts in around]
+
+    def pieces(self, slots: SlotSet) -> list[str]:
+        """The texts around the slots left open."""
+        return [
+            text % tuple([slots[name] for name in names]) if names else text % ()
+            for names, text in self._around
+        ]
+
+    def template(self, slots: SlotSet) -> str:
+        """The pattern with what is known filled in, and `%s` for each slot left open."""
+        return "%s".join(map(_escaped, self.pieces(slots)))
 
 
 def _template(parts: tuple[str | Slot, ...]) -> tuple[list[str], str]:

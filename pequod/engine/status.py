@@ -242,12 +242,12 @@ class Links:
         """Let changes of this source reach the status range."""
         values = step.context_values(slots)
         context = status.contexts.get((step, values))
+        is_new = context is None
         if context is None:
             context = status.contexts[step, values] = Context(step, values, status)
-            status.view.weigh(contexts=1)
         updaters = self._store.table(step.table).updaters
-        if updaters.link(source, step.tested_values(slots), context):
-            status.view.weigh(links=1)
+        is_linked = updaters.link(source, step.tested_values(slots), context)
+        status.view.weigh(contexts=is_new, links=is_linked)
 
     def unlink(
         self, status: StatusRange, step: Step, slots: dict[str, str], source: KeyRange

@@ -41,8 +41,9 @@ class Context:
     def note(self, key: str, old: Value | None) -> None:
         """Write into the log that a key which now waits had this value."""
         if self.log is None:
-            self.log = {}
-            self.status.view.weigh(logs=1)
+            self.log = {key: old}
+            self.status.view.weigh(logs=1, logged=1)
+            return
         if key not in self.log:
             self.status.view.weigh(logged=1)
         self.log[key] = old
@@ -116,7 +117,10 @@ class UpdaterIndex:
 
     def link(self, keys: KeyRange, tested: tuple[str, ...], context: Context) -> bool:
         """Let changes of `keys` reach the context; False if they do already."""
-        by_tested = self._home(keys).setdefault(context.step, {})
+        watchers = self._home(keys)
+        by_tested = watchers.get(context.step)
+        if by_tested is None:
+            by_tested = watchers[context.step] = {}
         updater = by_tested.get(tested)
         if updater is None:
             updater = by_tested[tested] = Updater(keys, context.step, tested)

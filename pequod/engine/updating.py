@@ -7,7 +7,7 @@ ones as they were and the later ones as they are, and no pair of changes is coun
 
 from pequod.engine.execution import Derivation, Enter, Execution, Slots, as_it_is
 from pequod.engine.outputs import Outputs
-from pequod.engine.plan import Step, output_template
+from pequod.engine.plan import Step
 from pequod.engine.status import Links, StatusRange, same
 from pequod.engine.store import Store, Table
 from pequod.engine.updaters import Context, Updater
@@ -92,7 +92,7 @@ class Updating:
 
     def _fan_out(self, step: Step, updater: Updater, slots: Slots, value: Value | None) -> None:
         """A new value for one row under each context: the hottest loop of all."""
-        template, names = output_template(step.plan.join.output, slots)
+        template, names = step.fan_output.template(slots), step.fan_output.names
         view = step.plan.view
         assert view is not None, "a pull join has no updaters"
         if value is None or not step.fills_exactly or view.table.updaters:
