@@ -44,7 +44,7 @@ def _line(name: str, old: Any, new: Any, noise: float) -> str:
 
 
 def _noise(file: Any, name: str) -> float:
-    spread = file.get("spreads", {}).get(name)
+    spread = file["spreads"].get(name)
     value = file["ratios"][name]
     return (spread[1] - spread[0]) / 2 / value if spread and value else NOISE
 

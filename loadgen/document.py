@@ -10,8 +10,12 @@ from statistics import median
 from typing import Any
 
 File = dict[str, Any]
+PARTS = {"benchmark", "machine", "results", "ratios", "command", "facts", "limits", "spreads"}
 
-ORDER = ("twip", "twip_sockets", "newp", "materialization", "ablations", "rpc", "engine", "pauses")
+ORDER = (
+    *("twip", "twip_sockets", "newp", "materialization", "ablations"),
+    *("rpc", "engine", "pauses", "backing", "scale", "pipeline"),
+)
 INTRODUCTION = """\
 # Benchmarks
 
@@ -76,17 +80,44 @@ per operation of the Twip trace, and growth of memory. The paper's factors are o
     "rpc": """\
 ## One request over the network
 
-`python -m loadgen rpc`: the two newest rows of a timeline of 40. [README](../README.md) says
-more.
+The two newest rows of a timeline of 40, beside Redis and redis-py with the same rows, and beside a
+bare aiohttp handler that returns the same bytes.
 
 """,
     "engine": """\
 ## The engine in one process
 
-`python -m loadgen engine`, against bare loops over sorted lists and dicts that do only that job.
+Against bare loops over sorted lists and dicts that do only that job.
 
 """,
-    "pauses": "## Pauses\n\n",
+    "pauses": """\
+## Pauses
+
+How long a busy server with 10 million rows stands still for Python's garbage collector
+([server.md](server.md#the-garbage-collector)).
+
+""",
+    "backing": """\
+## Over a database
+
+PostgreSQL behind a server: how fast its log is followed, beside triggers with NOTIFY; how soon a
+commit is seen; and a timeline of 200 followees, cold and warm, beside the SQL of the same join
+([databases.md](databases.md)).
+
+""",
+    "scale": """\
+## In a cluster
+
+The paper's Figure 10, as far as two cores go: Twip on 1, 2 and 4 compute servers with all base rows
+on one home. Cores are few, so the figure is the CPU per timeline check ([cluster.md](cluster.md)).
+
+""",
+    "pipeline": """\
+## The data pipeline
+
+Whole commands of `pequod pipeline`, the start of Spark included ([pipeline.md](pipeline.md)).
+
+""",
 }
 
 
@@ -108,8 +139,8 @@ def write_document(folder: Path, output: Path) -> None:
 def _read(path: Path) -> File:
     try:
         file: File = json.loads(path.read_text("utf-8"))
-        if not {"benchmark", "machine", "results", "ratios"} <= file.keys():
-            raise ValueError("it lacks some of benchmark, machine, results and ratios")
+        if missing := PARTS - file.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except ValueError as error:
         raise SystemExit(f"{path} is no benchmark file: {error}") from error
     return file
@@ -122,7 +153,7 @@ def _machines(files: Collection[File]) -> str:
         for m in (file["machine"] for file in files)
     }
     days = sorted({str(file["machine"]["measured_at"])[:10] for file in files})
-    versions = {v for file in files for v in file.get("facts", {}).get("versions", {}).values()}
+    versions = {v for file in files for v in file["facts"].get("versions", {}).values()}
     busiest = max((file["machine"].get("load_average", 0.0) for file in files), default=0.0)
     return (
         f"Measured on {', '.join(days)}: {'; '.join(sorted(machines))}. "
@@ -133,14 +164,12 @@ def _machines(files: Collection[File]) -> str:
 
 def _section(file: File, shown: str, folder: Path) -> str:
     name = file["benchmark"]
-    text = WORDS[name].format(**file.get("facts", {})) if name in WORDS else f"## {name}\n\n"
+    text = WORDS[name].format(**file["facts"])
     text += TABLES.get(name, _no_table)(file)
     text += _ratios(file)
     if (folder / f"{name}.png").exists():
         text += f"\n![{name}]({shown}/{name}.png)\n"
-    if "command" in file:
-        text += f"\n`{file['command']}`\n"
-    return text
+    return f"{text}\n`{file['command']}`\n"
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:
@@ -242,7 +271,7 @@ TABLES: dict[str, Callable[[File], str]] = {
 
 
 def _ratios(file: File) -> str:
-    limits, spreads = file.get("limits", {}), file.get("spreads", {})
+    limits, spreads, bases = file["limits"], file["spreads"], file.get("bases", {})
     rows = []
     for name, value in file["ratios"].items():
         sign, limit = limits.get(name, ("", ""))
@@ -254,16 +283,17 @@ def _ratios(file: File) -> str:
                 f"{value:.2f}",
                 f"{spread[0]:.2f} to {spread[1]:.2f}" if spread else "",
                 f"{sign} {limit:g}{'' if met else ', missed'}" if sign else "",
+                bases.get(name, ""),
             ]
         )
-    return _table(["ratio", "measured", "in the turns", "wanted"], rows)
+    return _table(["ratio", "measured", "in the turns", "wanted", "made of"], rows)
 
 
 def _tuning(files: dict[str, File]) -> str:
     """How each system is set up, so that a reader can repeat or better it."""
     tuning: dict[str, str] = {}
     for file in files.values():
-        tuning |= file.get("facts", {}).get("tuning", {})
+        tuning |= file["facts"].get("tuning", {})
     if not tuning:
         return ""
     lines = "\n".join(f"- **{name}**: {text}" for name, text in tuning.items())

@@ -2,9 +2,9 @@
 
 The file is `{"benchmark": ..., "machine": {...}, "results": [...], "ratios": {...}}`. Results
 are the single measurements, one flat object each; ratios are the few numbers that are compared
-from run to run and from machine to machine. Those of whole systems add `command` and `facts`, how
-to repeat it and what was measured, `limits`, what ratios should be, and `spreads`, the least and
-the most of the turns of one run.
+from run to run and from machine to machine. `command` and `facts` tell how to repeat it and what
+was measured, `limits` what ratios should be, `bases` what they were made of, and `spreads` the
+least and the most of the turns of one run.
 """
 
 import json
@@ -79,20 +79,17 @@ def _processor() -> str:
 
 def benchmark_file(benchmark: str, findings: Findings, command: str = "") -> dict[str, object]:
     """What the file of a benchmark holds."""
-    file: dict[str, object] = {
+    return {
         "benchmark": benchmark,
         "machine": machine_facts(),
         "results": findings.results,
         "ratios": {ratio.name: round(ratio.value, 4) for ratio in findings.ratios},
-    }
-    if not findings.facts:
-        return file
-    return file | {
-        "command": f"python -m loadgen {command}",
+        "command": f"python -m loadgen {command or benchmark}",
         "facts": findings.facts,
         "limits": {
             ratio.name: [">=" if ratio.at_least else "<=", ratio.limit] for ratio in findings.ratios
         },
+        "bases": {ratio.name: ratio.basis for ratio in findings.ratios},
         "spreads": {
             ratio.name: [round(value, 4) for value in ratio.spread]
             for ratio in findings.ratios

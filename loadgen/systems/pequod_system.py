@@ -200,7 +200,8 @@ class Pequod(System):
     def tuning(self) -> str:
         return (
             f"Default settings and one join, `{self.join}`; it is eager, since follows are few "
-            "beside reads. A check is one scan, a post or a follow one put. Library: `AsyncClient`, one connection for all calls in flight."
+            "beside reads. A check is one scan, a post or a follow one put. Library: "
+            "`AsyncClient`, one connection for all calls in flight."
         )
 
 

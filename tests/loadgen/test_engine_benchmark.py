@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 def test_report_has_the_four_parts(run):
     _, report = run
-    assert list(report) == ["benchmark", "machine", "results", "ratios"]
+    assert list(report)[:4] == ["benchmark", "machine", "results", "ratios"]
     assert report["benchmark"] == "engine"
     assert {"python", "processor", "cores", "memory_bytes"} <= report["machine"].keys()
 

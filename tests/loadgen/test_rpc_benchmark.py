@@ -14,7 +14,7 @@ def report_of(benchmark: str, folder) -> dict:
     process = loadgen(benchmark, "--quick", "--json", str(file))
     assert process.returncode == 0, process.stderr
     report = json.loads(file.read_text("utf-8"))
-    assert list(report) == ["benchmark", "machine", "results", "ratios"]
+    assert list(report)[:4] == ["benchmark", "machine", "results", "ratios"]
     assert report["benchmark"] == benchmark
     assert all(0 < value < math.inf for value in report["ratios"].values())
     return report
