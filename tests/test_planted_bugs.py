@@ -28,7 +28,7 @@ def main_range_only(ranges: list[Any]) -> list[Any]:
 def soil_alone(self: Updating, status: StatusRange) -> None:
     """Trap 2: dirt does not travel to the ranges computed from this one."""
     status.fresh = False
-    status.forget_hints()
+    status.disturb()
 
 
 def log_last(self: StatusRange, context: Any, key: str, old: Any, new: Any) -> None:
@@ -50,9 +50,9 @@ def first_wins(self: Execution, found: Any) -> dict[str, Any]:
 
 def forget_hints(self: StatusRange) -> None:
     """What is disturbed wakes nobody."""
-    for subtable in self.hinted or ():
-        subtable.hint = None
-    self.hinted = None
+    for hint in (self.hints or {}).values():
+        hint.void()
+    self.hints = None
 
 
 def nothing(*_: Any, **__: Any) -> None:

@@ -296,6 +296,9 @@ class Cache:
         table.plain = not (views.get(table.name) or pulls.get(table.name) or remote)
         for subtable in table:
             subtable.hint = None
+        for view in views.get(table.name, ()):
+            for status in view.statuses:
+                status.disturb()
 
     # Watching.
 

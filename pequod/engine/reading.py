@@ -40,9 +40,9 @@ class Reading:
         """At most `limit` rows from either end of a range."""
         if not keys:
             return []
-        if (subtable := self._resumed(keys)) is not None:
-            return subtable.rows.page(keys.first, keys.last, limit, reverse)
         work = self._maintenance.work
+        if (subtable := self._remembered(keys)) is not None:
+            return subtable.rows.page(keys.first, keys.last, limit, reverse)
         pairs, keys = self._page(keys, limit, reverse) or (self._all(keys, limit, reverse), keys)
         self._end(keys, work)
         return pairs
@@ -195,31 +195,45 @@ class Reading:
                 statuses.append(status)
             for status in statuses:
                 first, last = max(first, status.first), min(last, status.last)
-            for status in statuses:
-                if status.hinted is None:
-                    status.hinted = {}
-                status.hinted[subtable] = None
         tally = self._catalogue.tally(table, self._views(table, keys))
         # A status range in a larger part of the table does not keep this subtable alive.
         alone = statuses[0] if len(statuses) == 1 and statuses[0].subtable is subtable else None
         subtable.hint = Hint(first, last, self._maintenance.tick, tally, alone)
+        for status in statuses:
+            status.support(subtable, subtable.hint)
         return subtable
 
-    def _resumed(self, keys: KeyRange) -> Subtable | None:
-        """The subtable of a range that needed but one status range to be settled."""
+    def _remembered(self, keys: KeyRange) -> Subtable | None:
+        """The subtable of a range that some hint covers, if need be once one range is settled."""
         subtable = self._subtable(keys)
         hint = subtable.hint if subtable is not None else None
-        if hint is None or hint.status is None or not hint.would_cover(keys):
+        if subtable is None or hint is None:
             return None
-        status = hint.status
-        if not self._maintenance.settled_alone(status):
-            self._raise_missing()
-            return None
-        if subtable is None or subtable.hint is not hint:
-            return None
-        hint.resume()
+        if not hint.would_cover(keys):  # the latest hint of many in a subtable of many ranges
+            hint = self._earlier_hint(subtable, keys)
+            if hint is None:
+                return None
+        if hint.status is not None and hint.is_suspended:
+            if not self._maintenance.settled_alone(hint.status):
+                self._raise_missing()
+                return None
+            if not hint.would_cover(keys):  # settling has moved something
+                return None
+            hint.resume()
+        else:
+            hint.tally.hits += 1
         hint.used = self._maintenance.tick
+        subtable.hint = hint
         return subtable
+
+    def _earlier_hint(self, subtable: Subtable, keys: KeyRange) -> Hint | None:
+        """The hint for a range that an earlier read left; all status ranges under it know it."""
+        for view in self._catalogue.views.get(subtable.table.name, ()):
+            status = view.statuses.at(keys.first)
+            if status is not None:
+                hint = status.hints.get(subtable) if status.hints is not None else None
+                return hint if hint is not None and hint.would_cover(keys) else None
+        return None
 
     def _views(self, table: Table, keys: KeyRange) -> tuple[View, ...]:
         """The views that may write into a range."""
@@ -227,11 +241,12 @@ class Reading:
         return tuple([view for view in views if view.keys.overlaps(keys)])
 
     def _end(self, keys: KeyRange, work: int) -> None:
-        """Count a hit if nothing had to be computed since, and see to what lies in pieces."""
+        """Count a hit, or, if something had to be computed, see to what lies in pieces."""
         for table in self._store.tables_overlapping(keys):
             views = self._views(table, keys)
             if self._maintenance.work == work:
                 self._catalogue.tally(table, views).hits += 1
+                continue
             for view in views:
                 if len(view.statuses) > MAX_FRAGMENTS:
                     self._coalesce(view, keys)

@@ -8,7 +8,7 @@ knows all its contexts, so dropping it looks at nothing else.
 from pequod.engine.operators import Fold
 from pequod.engine.plan import Plan, Step
 from pequod.engine.rangemap import RangeMap
-from pequod.engine.store import Store, Subtable, Table
+from pequod.engine.store import Hint, Store, Subtable, Table
 from pequod.engine.updaters import Context
 from pequod.engine.watching import Watch
 from pequod.engine.weights import (
@@ -141,7 +141,7 @@ class StatusRange:
         "first",
         "folds",
         "fresh",
-        "hinted",
+        "hints",
         "last",
         "overflown",
         "pending",
@@ -167,7 +167,7 @@ class StatusRange:
         self.expires: float | None = None
         self.redo: set[str] | None = None  # output keys to work out anew once the logs are settled
         self.folds: dict[str, Fold] = {} if view.folds else _NO_FOLDS
-        self.hinted: dict[Subtable, None] | None = None  # subtables whose hint relies on this range
+        self.hints: dict[Subtable, Hint] | None = None  # that rely on this range
         self.watches: dict[Watch, None] | None = None  # over rows of this range
         self.subtable: Subtable | None = None  # where all rows are, if in one subtable
         self.rows_read = 0  # source rows it took to compute this, those of inner ranges included
@@ -182,32 +182,37 @@ class StatusRange:
     @property
     def last_used(self) -> int:
         """The latest read, also of those that went by a hint."""
-        used = self.used
-        for subtable in self.hinted or ():
-            if subtable.hint is not None and subtable.hint.used > used:
-                used = subtable.hint.used
-        return used
+        if self.hints is None:
+            return self.used
+        return max(self.used, *[hint.used for hint in self.hints.values()])
+
+    def support(self, subtable: Subtable, hint: Hint) -> None:
+        """Let a hint rely on this range; another one of that subtable is void."""
+        if self.hints is None:
+            self.hints = {}
+        other = self.hints.get(subtable)
+        if other is not None:
+            self.used = max(self.used, other.used)
+            other.void()
+        self.hints[subtable] = hint
 
     def suspend(self) -> None:
-        """The rows cannot be read before something is settled: hints wait for that."""
-        if self.hinted is None or len(self.hinted) > 1:
-            self.disturb()
-            return
-        for subtable in self.hinted:
-            hint = subtable.hint
-            if hint is not None and hint.status is self:
+        """The rows cannot be read before something is settled: a hint waits for that."""
+        if self.hints is not None and len(self.hints) == 1:
+            [hint] = self.hints.values()
+            if hint.status is self:
                 hint.suspend()
                 self.wake()
-            else:
-                self.disturb()
+                return
+        self.disturb()
 
     def disturb(self) -> None:
         """The rows can no longer be read as they are: forget all hints, and wake all watches."""
-        for subtable in self.hinted or ():
-            if subtable.hint is not None:
-                self.used = max(self.used, subtable.hint.used)
-                subtable.hint = None
-        self.hinted = None
+        if self.hints is not None:
+            self.used = self.last_used
+            for hint in self.hints.values():
+                hint.void()
+            self.hints = None
         self.wake()
 
     def wake(self) -> None:

@@ -43,8 +43,8 @@ class Tally(Protocol):
 class Hint:
     """A range known to be readable as it is, until something in it must be freshened.
 
-    If it relies on a single status range it outlives changes that wait there: it is suspended, so
-    that it covers nothing, until they are settled.
+    Then it is void, for good: it covers nothing. If it relies on a single status range it outlives
+    changes that wait there: it is suspended until they are settled.
     """
 
     __slots__ = ("_covered", "first", "last", "status", "tally", "used")
@@ -58,11 +58,19 @@ class Hint:
         self.tally = tally
         self.status = status
 
+    @property
+    def is_suspended(self) -> bool:
+        return self.first != self._covered
+
     def suspend(self) -> None:
         self.first = END
 
+    def void(self) -> None:
+        self.first = self._covered = END
+        self.status = None
+
     def would_cover(self, keys: KeyRange) -> bool:
-        """True if it covers a range but for being suspended."""
+        """True if it covers a range, but for being suspended."""
         return self._covered <= keys.first and keys.last <= self.last
 
     def resume(self) -> None:

@@ -115,7 +115,7 @@ def test_a_dropped_range_that_somebody_holds_holds_nothing() -> None:
     cache.evict(prefix(""))
     assert len(held) == 3
     for status in held:
-        assert not any([status.contexts, status.folds, status.hinted, status.pending])
+        assert not any([status.contexts, status.folds, status.hints, status.pending])
         assert not any([status.waits_on, status.expiring])
 
 
