@@ -184,7 +184,7 @@ class StatusRange:
         """The latest read, also of those that went by a hint."""
         if self.hints is None:
             return self.used
-        return max(self.used, *[hint.used for hint in self.hints.values()])
+        return max(self.used, max([hint.used for hint in self.hints.values()]))
 
     def support(self, subtable: Subtable, hint: Hint) -> None:
         """Let a hint rely on this range; another one of that subtable is void."""

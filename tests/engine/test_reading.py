@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pequod import Cache, KeyRange, prefix
+from pequod.engine.maintenance import Maintenance
 from pequod.keys import END, Pair
 from tests.engine.world import TIMELINE, World
 
@@ -167,3 +168,39 @@ def test_a_get_settles_what_waits():
     assert world.cache.get("n|ann") is None
     assert world.cache.get("m|ann") is None
     assert world.cache.stats()["tables"]["n"]["hits"] > hits
+
+
+PAGES = ("page|<a>|<id>|c|<n> = copy c|<a>|<id>|<n>", "page|<a>|<id>|x = copy x|<a>|<id>")
+PAGE_ROWS = {f"c|ann|{id_}|{n}": "1" for id_ in range(3) for n in range(2)}
+
+
+def read_pages(world: World) -> None:
+    for id_ in range(3):
+        world.scan(*prefix(f"page|ann|{id_}|"))
+
+
+def hits_of(world: World) -> int:
+    return world.cache.stats()["tables"]["page"]["hits"]
+
+
+def test_every_range_of_a_subtable_keeps_its_hint(monkeypatch):
+    world = World(*PAGES, base=PAGE_ROWS | {f"x|ann|{id_}": "1" for id_ in range(3)})
+    read_pages(world)
+    hits = hits_of(world)
+    monkeypatch.setattr(Maintenance, "freshen", None)  # nobody needs it any more
+    read_pages(world)
+    read_pages(world)
+    world.scan("page|ann|1|c|1", "page|ann|1|x")  # a part of one
+    assert hits_of(world) == hits + 7
+
+
+def test_a_hint_of_an_earlier_read_is_void_with_its_range():
+    world = World(*PAGES, base=PAGE_ROWS)
+    read_pages(world)
+    world.cache.evict(prefix("page|ann|0|"))
+    world.put("c|ann|0|7")
+    read_pages(world)
+    world.cache.add_join("page|<a>|<id>|y = copy y|<a>|<id>")
+    world.cache.put("y|ann|1", "2")
+    assert ("page|ann|1|y", "2") in world.cache.scan(*prefix("page|ann|1|"))
+    assert ("page|ann|1|y", "2") in world.cache.scan(*prefix("page|ann|"))
