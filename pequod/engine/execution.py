@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from pequod.engine.operators import FOLDS, Fold
 from pequod.engine.plan import Plan, Step
-from pequod.joins.containing import containing_ranges, slots_of_range
+from pequod.joins.containing import slots_of_range
 from pequod.keys import KeyRange, Value, point
 
 Derivation = tuple[str, str, Value]
@@ -69,7 +69,7 @@ class Execution:
             if keys.first <= known.first and known.last <= keys.last:
                 keys = None
             else:
-                ranges = containing_ranges(plan.join.output, step.pattern, slots, keys)
+                ranges = step.containment.ranges(known, source, keys)
         if not ranges or not enter(step, slots, source, ranges):
             return
         if step.is_last:

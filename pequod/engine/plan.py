@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pequod.engine.weights import PLAN_BYTES, SOURCE_BYTES, STEP_BYTES, Account
+from pequod.joins.containing import Containment
 from pequod.joins.join import SNAPSHOT, CacheJoin
 from pequod.joins.pattern import Pattern, Slot, SlotSet
 from pequod.keys import KeyRange, point, prefix, table_of
@@ -120,6 +121,8 @@ class Step:
 
         output_head = join.output.head(bound)
         self.output_names, self._output_head = _template(output_head)
+        self._is_one_output = len(output_head) == len(join.output.parts)
+        self.containment = Containment(join.output, pattern, bound)
         self.output = OpenOutput(join.output, bound)  # as it is when the loop gets here
         self.fan_output = OpenOutput(join.output, fixed)  # as a key of this source alone tells it
 
@@ -146,7 +149,7 @@ class Step:
     def output_range(self, slots: SlotSet) -> KeyRange:
         """All output keys there can be under `slots`."""
         text = self._output_head % tuple([slots[name] for name in self.output_names])
-        return prefix(text)
+        return point(text) if self._is_one_output else prefix(text)
 
     def tested_values(self, slots: SlotSet) -> tuple[str, ...]:
         return tuple([slots[name] for name in self.tested]) if self.tested else ()

@@ -7,7 +7,7 @@ There the range between the bounds is joined by the few keys whose slot is a pro
 of a bound.
 """
 
-from pequod.joins.pattern import Part, Pattern, Slot, SlotSet
+from pequod.joins.pattern import Part, Pattern, Slot
 from pequod.keys import KeyRange, point, prefix, successor
 
 # Longer bounds have so many prefixes that reading all of a source is no worse.
@@ -46,52 +46,65 @@ def slots_of_range(pattern: Pattern, keys: KeyRange) -> dict[str, str] | None:
     return slots
 
 
-def containing_ranges(
-    output: Pattern, source: Pattern, slots: SlotSet, keys: KeyRange
-) -> list[KeyRange]:
-    """The source ranges that hold every source key which, under `slots`, may give one of `keys`.
+class Containment:
+    """Which keys of a source can matter for an output range, once slots of these names are bound.
 
     >>> output, source = Pattern.parse("t|<user>|<time:3>"), Pattern.parse("p|<time:3>")
-    >>> containing_ranges(output, source, {"user": "ann"}, KeyRange("t|ann|100", "t|ann|200"))
+    >>> containment = Containment(output, source, frozenset({"user"}))
+    >>> containment.ranges(prefix("t|ann|"), prefix("p|"), KeyRange("t|ann|100", "t|ann|200"))
     [KeyRange(first='p|100', last='p|200')]
     """
-    known_output = output.containing_range(slots)
-    if not keys.overlaps(known_output):
-        return []
-    whole = source.containing_range(slots)
-    if keys.first <= known_output.first and known_output.last <= keys.last:
-        return [whole]
-    output_tail = output.parts[len(output.head(slots)) :]
-    source_tail = source.parts[len(source.head(slots)) :]
-    if not output_tail or not source_tail or output_tail[0] != source_tail[0]:
-        return [whole]
-    known, base = known_output.first, whole.first
-    lower = keys.first[len(known) :] if keys.first.startswith(known) else ""
-    upper = keys.last[len(known) :] if keys.last.startswith(known) else None
-    if output_tail == source_tail:
-        # What follows is the same text in both keys, so that they sort alike.
-        return [KeyRange(base + lower, whole.last if upper is None else base + upper)]
-    if width := _shared_width(output_tail, source_tail):
-        first = base + lower[:width]
-        if upper is None:
-            return [KeyRange(first, whole.last)]
-        short = len(upper) <= width
-        return [KeyRange(first, base + upper if short else successor(base + upper[:width]))]
-    cut = output_tail[0]
-    assert isinstance(cut, Slot), f"an unknown part of {output.text} is no slot: {cut}"
-    after_output, after_source = _second(output_tail), _second(source_tail)
-    lower = _until_stop(cut, lower)
-    ranges = [KeyRange(base + lower, whole.last)]
-    bounds = [lower]
-    if upper is not None:
-        bounds.append(_until_stop(cut, upper))
-        ranges = [KeyRange(base + lower, base + upper[: len(bounds[1]) + 1])]
-    if max(map(len, bounds)) > _MAX_PREFIXES:
-        return [whole]
-    for value in {bound[:length] for bound in bounds for length in range(1, len(bound) + 1)}:
-        if keys.overlaps(_with_value(known, value, after_output)):
-            ranges.append(_with_value(base, value, after_source))
-    return _united(ranges)
+
+    def __init__(self, output: Pattern, source: Pattern, bound: frozenset[str]) -> None:
+        output_tail = output.parts[len(output.head(bound)) :]
+        source_tail = source.parts[len(source.head(bound)) :]
+        self._shares = bool(output_tail and source_tail) and output_tail[0] == source_tail[0]
+        # If all that follows is the same text in both keys, they sort alike.
+        self._sorts_alike = output_tail == source_tail
+        self._width = _shared_width(output_tail, source_tail)
+        self._cut = output_tail[0] if self._shares else None
+        self._after_output, self._after_source = _second(output_tail), _second(source_tail)
+
+    def ranges(self, known: KeyRange, whole: KeyRange, keys: KeyRange) -> list[KeyRange]:
+        """The source ranges that hold every source key which may give one of `keys`.
+
+        `known` and `whole` hold all keys of the output and of the source under the slots.
+        """
+        if keys.last <= known.first or known.last <= keys.first:
+            return []
+        if not self._shares or (keys.first <= known.first and known.last <= keys.last):
+            return [whole]
+        start, base = known.first, whole.first
+        lower = keys.first[len(start) :] if keys.first.startswith(start) else ""
+        upper = keys.last[len(start) :] if keys.last.startswith(start) else None
+        if self._sorts_alike:
+            return [KeyRange(base + lower, whole.last if upper is None else base + upper)]
+        if width := self._width:
+            first = base + lower[:width]
+            if upper is None:
+                return [KeyRange(first, whole.last)]
+            short = len(upper) <= width
+            return [KeyRange(first, base + upper if short else successor(base + upper[:width]))]
+        return self._around_prefixes(start, whole, keys, lower, upper)
+
+    def _around_prefixes(
+        self, start: str, whole: KeyRange, keys: KeyRange, lower: str, upper: str | None
+    ) -> list[KeyRange]:
+        """The range between the bounds, and the keys whose slot is a proper prefix of one."""
+        cut, base = self._cut, whole.first
+        assert isinstance(cut, Slot), f"an unknown part of an output is no slot: {cut}"
+        lower = _until_stop(cut, lower)
+        ranges = [KeyRange(base + lower, whole.last)]
+        bounds = [lower]
+        if upper is not None:
+            bounds.append(_until_stop(cut, upper))
+            ranges = [KeyRange(base + lower, base + upper[: len(bounds[1]) + 1])]
+        if max(map(len, bounds)) > _MAX_PREFIXES:
+            return [whole]
+        for value in {bound[:length] for bound in bounds for length in range(1, len(bound) + 1)}:
+            if keys.overlaps(_with_value(start, value, self._after_output)):
+                ranges.append(_with_value(base, value, self._after_source))
+        return _united(ranges)
 
 
 def _shared_text(keys: KeyRange) -> str:

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from pequod.joins.containing import containing_ranges, slots_of_range
+from pequod.joins.containing import Containment, slots_of_range
 from pequod.joins.parser import parse
 from pequod.joins.pattern import Pattern, Slot, SlotSet
 from pequod.keys import KeyRange, point, prefix
@@ -43,6 +43,13 @@ PATTERNS = [
     ("t|<a:2><b>", "p|<a>-<b>"),
     ("t|<a:1><a>", "p|<a>"),
 ]
+
+
+def containing_ranges(
+    output: Pattern, source: Pattern, slots: SlotSet, keys: KeyRange
+) -> list[KeyRange]:
+    known, whole = output.containing_range(slots), source.containing_range(slots)
+    return Containment(output, source, frozenset(slots)).ranges(known, whole, keys)
 
 
 def _join_patterns(output: str, source: str) -> tuple[Pattern, Pattern]:
