@@ -24,7 +24,7 @@ from loadgen.replay.clients import digest
 from loadgen.report import Findings, Ratio, progress
 from loadgen.systems.pequod_system import FOLLOWS, TIMELINE
 from loadgen.timing import freeze
-from loadgen.worlds import Load, TwipWorld
+from loadgen.twip_world import Load, TwipWorld
 from pequod import Cache
 from pequod.pipeline.trace import CHECK, LOGIN, POST, SUBSCRIBE
 

@@ -19,7 +19,7 @@ from loadgen.replay.clients import LIBRARIES, SOCKETS
 from loadgen.report import Findings
 from loadgen.systems.registry import SYSTEMS, systems_named
 from loadgen.twip import Race, measure_twip, systems_table
-from loadgen.worlds import Load, TwipWorld
+from loadgen.twip_world import Load, TwipWorld
 from pequod.pipeline.newp import NewpSpec
 
 QUICK_CHECKS = 10

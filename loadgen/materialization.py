@@ -18,7 +18,7 @@ from loadgen.replay.clients import SOCKETS, WINDOW, Clients, Turn
 from loadgen.report import Findings, Ratio, progress
 from loadgen.systems.pequod_system import PULLED, Pequod
 from loadgen.twip import Runner, compare_answers
-from loadgen.worlds import Load, TwipWorld
+from loadgen.twip_world import Load, TwipWorld
 from pequod.pipeline.trace import Mix
 
 NONE, DYNAMIC, FULL = STRATEGIES = ("none", "dynamic", "full")

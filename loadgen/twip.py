@@ -24,7 +24,7 @@ from loadgen.replay.clients import (
 from loadgen.report import Findings, Ratio, progress
 from loadgen.servers import ServerProcess
 from loadgen.systems.base import Missing, System
-from loadgen.worlds import TwipWorld
+from loadgen.twip_world import TwipWorld
 
 SAMPLE = 2000  # timelines that are compared
 PAPER = {"redis": 1.33, "client-pequod": 1.64, "memcached": 3.98, "postgres": 9.55}

@@ -7,7 +7,7 @@ from typing import Any
 
 from loadgen.replay.loop import MAX_OPEN, Stint
 from loadgen.systems.application import Application
-from loadgen.worlds import Operation
+from loadgen.twip_world import Operation
 from pequod.pipeline.trace import POST, SUBSCRIBE
 
 

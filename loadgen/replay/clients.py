@@ -21,7 +21,7 @@ from loadgen.replay.loop import Stint, closed_loop, open_loop
 from loadgen.servers import CLIENT_CORE, pin
 from loadgen.systems.base import System
 from loadgen.systems.conversation import Row
-from loadgen.worlds import Operation, TwipWorld
+from loadgen.twip_world import Operation, TwipWorld
 from pequod.pipeline.trace import CHECK, LOGIN
 
 WINDOW = 128  # outstanding operations of one client

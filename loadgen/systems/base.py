@@ -11,7 +11,7 @@ from loadgen.systems.application import Application
 from loadgen.systems.conversation import Conversation
 
 if TYPE_CHECKING:
-    from loadgen.worlds import TwipWorld
+    from loadgen.twip_world import TwipWorld
 
 Item = TypeVar("Item")
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from loadgen.worlds import Operation
+from loadgen.twip_world import Operation
 from pequod.pipeline.trace import POST, SUBSCRIBE
 
 TIMEOUT_SECONDS = 60.0

@@ -22,7 +22,7 @@ from loadgen.systems.conversation import Row, SocketConversation, Twip
 from loadgen.systems.redis_system import FIRST_USER, NAME_BYTES, user_id
 
 if TYPE_CHECKING:
-    from loadgen.worlds import TwipWorld
+    from loadgen.twip_world import TwipWorld
 
 INSTALL = "memcached is not on PATH: apt-get install memcached, or brew install memcached"
 INSTALL_EMCACHE = "emcache is not installed: pip install 'pequod[bench]'"

@@ -15,7 +15,7 @@ from loadgen.systems.conversation import TIMEOUT_SECONDS, Row, SocketConversatio
 from pequod import AsyncClient, Client
 
 if TYPE_CHECKING:
-    from loadgen.worlds import TwipWorld
+    from loadgen.twip_world import TwipWorld
 
 # Nine follows come between a hundred reads, so it does not pay to let them wait for each other.
 TIMELINE = "t|<user>|<time:10>|<poster> = eager check s|<user>|<poster> copy p|<poster>|<time>;"

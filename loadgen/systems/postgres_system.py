@@ -23,7 +23,7 @@ from loadgen.systems.base import Missing, System
 from loadgen.systems.conversation import TIMEOUT_SECONDS, Conversation, Row, Twip
 
 if TYPE_CHECKING:
-    from loadgen.worlds import TwipWorld
+    from loadgen.twip_world import TwipWorld
 
 INSTALL = "PostgreSQL is not installed: pip install 'pequod[bench]'"
 NOBODY = 65534  # PostgreSQL refuses to run as root

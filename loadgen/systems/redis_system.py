@@ -21,7 +21,7 @@ from loadgen.systems.base import Missing, System, batched
 from loadgen.systems.conversation import Row, SocketConversation, Twip
 
 if TYPE_CHECKING:
-    from loadgen.worlds import TwipWorld
+    from loadgen.twip_world import TwipWorld
 
 INSTALL = "redis-server is not on PATH: apt-get install redis-server, or brew install redis"
 INSTALL_HIREDIS = "redis-py with hiredis is not installed: pip install 'pequod[bench]'"

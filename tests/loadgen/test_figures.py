@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from loadgen import compare, document, newp, progress, worlds
+from loadgen import compare, document, newp, progress, twip_world
 from loadgen.replay import clients
 from tests.loadgen.test_engine_benchmark import loadgen
 
@@ -90,6 +90,6 @@ def test_mistakes_are_explained(arguments, told):
     assert told in process.stderr
 
 
-@pytest.mark.parametrize("module", [clients, compare, document, newp, progress, worlds])
+@pytest.mark.parametrize("module", [clients, compare, document, newp, progress, twip_world])
 def test_examples_in_the_modules(module):
     assert doctest.testmod(module).failed == 0

@@ -8,7 +8,7 @@ from loadgen.replay.clients import LIBRARIES, SOCKETS
 from loadgen.systems.base import Missing
 from loadgen.systems.registry import SYSTEMS, systems_named
 from loadgen.twip import Race, measure_twip
-from loadgen.worlds import Load, TwipWorld
+from loadgen.twip_world import Load, TwipWorld
 from pequod import Client
 
 NAMES = [name for name in SYSTEMS if name != "pequod"]
