@@ -1,5 +1,6 @@
 """Twip's pages, for visitors without scripts, with bad manners, and in a real browser."""
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -37,7 +38,8 @@ def test_a_post_is_on_the_timeline_of_a_follower(world, ann):
     ann.post("/post", text="Hello, harbour!")
     page = liz.get("/")
     assert "Hello, harbour!" in page.text
-    assert "following 1, followed by 0" in page.text
+    assert "<b>1</b> following" in page.text
+    assert "<b>0</b> followers" in page.text
     liz.get("/user/ann")
     liz.post("/unfollow", name="ann")
     assert "Hello, harbour!" not in liz.get("/").text
@@ -153,6 +155,71 @@ def test_bad_input_is_told_and_changes_nothing(world, ann, path, fields, status,
         assert pq.scan("p|", "q") == [row for row in before if "p|" <= row[0] < "q"]
 
 
+def test_what_was_written_is_not_lost_by_a_mistake(ann):
+    ann.get("/")
+    page = ann.post("/post", text="</textarea><b>" + "x" * 280)
+    assert page.status == 400
+    assert "&lt;/textarea&gt;&lt;b&gt;xxx" in page.text
+    assert ann.post("/post", text="shorter now").status == 200  # by the form on that page
+    assert "textarea" not in ann.post("/post", text="forged", token="0").text
+
+
+def test_signs_that_control_are_left_out(ann):
+    ann.get("/")
+    page = ann.post("/post", text="so\0 much\x1b space" + "\r\n" * 9 + "below")
+    assert "<p>so much space\n\nbelow</p>" in page.text
+
+
+def test_who_logs_in_comes_back_to_where_it_was_asked(world):
+    stranger = Visitor(world.twip)
+    page = stranger.get("/user/ann")
+    assert "/login?back=%2Fuser%2Fann" in page.text
+    assert 'name="back" value="/user/ann"' in stranger.get("/login?back=/user/ann").text
+    assert "Follow</button>" in stranger.post("/login", name="a_newcomer", back="/user/ann").text
+
+
+@pytest.mark.parametrize("back", ["//example.org", "https://example.org", "/\\example.org", ""])
+def test_a_login_leads_nowhere_else(world, back):
+    visitor = Visitor(world.twip)
+    visitor.get("/login")
+    assert "What is new, bob?" in visitor.post("/login", name="bob", back=back).text
+
+
+def test_older_posts_are_a_page_away(world):
+    writer = Visitor(world.twip)
+    writer.log_in("writes_a_lot")
+    with Client(world.pequod.url) as pq:
+        rows = {f"p|writes_a_lot|{second:010}": f"post {second}." for second in range(100, 150)}
+        pq.put_many(rows)
+    for path in ("/", "/user/writes_a_lot"):
+        seen = writer.get(path).text
+        assert "post 110." in seen
+        assert "post 109." not in seen
+        older = re.search(r'href="(\?before=0000000110-writes_a_lot)">Older', seen)
+        page = writer.get(path + older[1]).text
+        assert re.findall(r"post (\d+)\.", page) == [str(n) for n in range(109, 99, -1)]
+        assert "Older posts" not in page
+        assert "Newest posts" in page
+    assert "data-events" not in writer.get("/?before=0000000110-writes_a_lot").text
+    assert "post 149." in writer.get("/?before=nonsense").text
+
+
+def test_only_what_the_page_shows_is_watched(world):
+    writer = Visitor(world.twip)
+    writer.log_in("long_history")
+    with Client(world.pequod.url) as pq:
+        pq.put_many({f"p|long_history|{second:010}": "hm" for second in range(500)})
+    stream = HTTPConnection(world.twip, timeout=10)
+    stream.request("GET", "/events", headers=writer.headers)
+    with stream.getresponse() as events:
+        assert events.readline() == b"event: init\n"
+        assert events.readline().count(b"<li") == 40
+        feeds = world.pequod.server._port.feeds._feeds
+        [feed] = [feed for keys, feed in feeds.items() if keys.last == "t|long_history}"]
+        assert feed.size == 40
+    stream.close()
+
+
 def test_what_strangers_write_is_text(world, ann):
     ann.get("/")
     ann.post("/post", text="<script>alert(1)</script> & 'quotes'")
@@ -195,7 +262,7 @@ def test_the_cache_is_down_and_comes_back():
         assert page.status == 503
         assert "was not kept" in page.text
         assert 'http-equiv="refresh"' not in page.text  # it would not send the form again
-        assert 'name="text" value="Said into the void"' in page.text
+        assert "Said into the void</textarea>" in page.text
         world.pequod.start()
         # It comes back empty, and the app puts joins and sample world again.
         with Client(world.pequod.url) as pq:
