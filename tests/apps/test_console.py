@@ -5,8 +5,10 @@ from selenium.webdriver.common.by import By
 
 from apps.twip import JOINS
 from pequod import Client
+from pequod.cluster.partition import ClusterMap
 from tests.apps.browser import browser, needs_browser, until
-from tests.live import LiveServer
+from tests.cluster.live import running, write_map
+from tests.live import LiveServer, LoopThread
 
 TOKEN = "a token of enough characters"
 
@@ -66,6 +68,51 @@ def test_a_token_is_asked_for():
         page.find_element(By.CSS_SELECTOR, "#access button").click()
         until(page, lambda: "connection" in page.find_element(By.ID, "summary").text)
         assert not page.find_element(By.ID, "access").is_displayed()
+
+
+@needs_browser
+def test_what_has_not_changed_keeps_the_focus(live):
+    with browser() as page, Client(live.url) as pq:
+        page.get(live.http)
+        link = page.find_element(By.LINK_TEXT, "s")
+        page.execute_script("arguments[0].focus()", link)
+        pq.put("s|ann|liz", "1")
+        until(page, lambda: link.find_element(By.XPATH, "../following-sibling::td").text == "2")
+        assert page.switch_to.active_element == link
+        pq.put("new|1", "1")  # another table, and so other rows
+        until(page, lambda: page.find_elements(By.LINK_TEXT, "new"))
+
+
+@needs_browser
+def test_a_node_of_a_cluster_shows_its_links(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", "ab")
+    url = ClusterMap.read(str(path)).nodes["a"]
+    loop = LoopThread()
+    cluster = running(path, "ab")
+    loop.run(cluster.__aenter__())
+    try:
+        with browser() as page:
+            page.get(url.replace("pequod", "http", 1))
+            picture = page.find_element(By.ID, "cluster-picture")
+            until(page, lambda: "home of 0 rows" in picture.text)
+            assert not page.find_element(By.ID, "trouble").is_displayed()
+            assert page.get_log("browser") == []
+    finally:
+        loop.run(cluster.__aexit__(None, None, None))
+        loop.close()
+
+
+@needs_browser
+def test_many_sources_are_pieces_of_one_bar(live):
+    with browser() as page, Client(live.url) as pq:
+        pq.put_many({f"s|ann|u{number}": "1" for number in range(9)})
+        pq.scan("t|ann|", "t|ann}")
+        page.get(f"{live.http}/?explain=t|ann|")
+        picture = page.find_element(By.ID, "picture")
+        until(page, lambda: "10 ranges" in picture.text)
+        assert len(page.find_elements(By.CSS_SELECTOR, "#picture .join:first-child .source")) == 11
+        page.find_element(By.CSS_SELECTOR, "#picture summary").click()
+        assert "[p|u3|, p|u3})" in picture.text
 
 
 @needs_browser
