@@ -286,6 +286,13 @@ def test_an_open_timeline_moves_by_itself(world):
         before = page.find_elements(By.CSS_SELECTOR, ".post")
         assert before
         until_shown(page, lambda: len(world.pequod.server._port.feeds))  # the page listens
+        page.execute_script(
+            "const link = list.querySelector('a'); link.focus();"
+            "const told = JSON.stringify(list.innerHTML);"
+            "events.dispatchEvent(new MessageEvent('init', { data: told }));"
+        )
+        focused = page.switch_to.active_element
+        assert focused.get_attribute("class") == "poster"  # a stream that begins again is not felt
         bob.post("/post", text="Seen without reloading")
         begun = time.monotonic()
         until_shown(
@@ -294,6 +301,7 @@ def test_an_open_timeline_moves_by_itself(world):
         assert time.monotonic() - begun < 1
         first = page.find_elements(By.CSS_SELECTOR, ".post p")[0]
         assert first.text == "Seen without reloading"
+        assert page.switch_to.active_element == focused
         with Client(world.pequod.url) as pq:
             pq.remove_range("p|bob|", "p|bob}")
         until_shown(
