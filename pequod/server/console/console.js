@@ -393,7 +393,8 @@ function drawing(range, isMissing) {
     const y = top(line + 1), step = (wide - INDENT) / parts.length, gap = Math.min(3, step / 4);
     svg.append(shape("path", { d: `M 14 ${top(0) + BAR} V ${y + BAR / 2} H ${INDENT}` }));
     parts.forEach((part, place) => {
-      const piece = shape("rect", { x: INDENT + place * step, y, width: step - gap, height: BAR, rx: 3, class: isMissing(part) ? "missing" : "source" });
+      const width = place === parts.length - 1 ? step : step - gap;
+      const piece = shape("rect", { x: INDENT + place * step, y, width, height: BAR, rx: 3, class: isMissing(part) ? "missing" : "source" });
       piece.append(shape("title", {}, span(part)));
       svg.append(piece);
     });
