@@ -6,7 +6,7 @@ from selenium.webdriver.common.by import By
 from apps.twip import JOINS
 from pequod import Client
 from pequod.cluster.partition import ClusterMap
-from tests.apps.browser import browser, needs_browser, until
+from tests.apps.browser import needs_browser, until
 from tests.cluster.live import running, write_map
 from tests.live import LiveServer, LoopThread
 
@@ -22,8 +22,8 @@ def live():
 
 
 @needs_browser
-def test_the_console(live):
-    with browser() as page, Client(live.url) as pq:
+def test_the_console(live, page):
+    with Client(live.url) as pq:
         page.get(f"{live.http}/?prefix=t|ann|")
         assert not page.find_element(By.ID, "access").is_displayed()
         rows = page.find_element(By.ID, "rows")
@@ -60,8 +60,8 @@ def test_the_console(live):
 
 
 @needs_browser
-def test_a_token_is_asked_for():
-    with LiveServer(token=TOKEN) as live, browser() as page:
+def test_a_token_is_asked_for(page):
+    with LiveServer(token=TOKEN) as live:
         page.get(live.http)
         until(page, lambda: page.find_element(By.ID, "access").is_displayed())
         page.find_element(By.ID, "token").send_keys(TOKEN)
@@ -71,8 +71,8 @@ def test_a_token_is_asked_for():
 
 
 @needs_browser
-def test_what_has_not_changed_keeps_the_focus(live):
-    with browser() as page, Client(live.url) as pq:
+def test_what_has_not_changed_keeps_the_focus(live, page):
+    with Client(live.url) as pq:
         page.get(live.http)
         link = page.find_element(By.LINK_TEXT, "s")
         page.execute_script("arguments[0].focus()", link)
@@ -84,27 +84,26 @@ def test_what_has_not_changed_keeps_the_focus(live):
 
 
 @needs_browser
-def test_a_node_of_a_cluster_shows_its_links(tmp_path):
+def test_a_node_of_a_cluster_shows_its_links(tmp_path, page):
     path = write_map(tmp_path / "cluster.toml", "ab")
     url = ClusterMap.read(str(path)).nodes["a"]
     loop = LoopThread()
     cluster = running(path, "ab")
     loop.run(cluster.__aenter__())
     try:
-        with browser() as page:
-            page.get(url.replace("pequod", "http", 1))
-            picture = page.find_element(By.ID, "cluster-picture")
-            until(page, lambda: "home of 0 rows" in picture.text)
-            assert not page.find_element(By.ID, "trouble").is_displayed()
-            assert page.get_log("browser") == []
+        page.get(url.replace("pequod", "http", 1))
+        picture = page.find_element(By.ID, "cluster-picture")
+        until(page, lambda: "home of 0 rows" in picture.text)
+        assert not page.find_element(By.ID, "trouble").is_displayed()
+        assert page.get_log("browser") == []
     finally:
         loop.run(cluster.__aexit__(None, None, None))
         loop.close()
 
 
 @needs_browser
-def test_many_sources_are_pieces_of_one_bar(live):
-    with browser() as page, Client(live.url) as pq:
+def test_many_sources_are_pieces_of_one_bar(live, page):
+    with Client(live.url) as pq:
         pq.put_many({f"s|ann|u{number}": "1" for number in range(9)})
         pq.scan("t|ann|", "t|ann}")
         page.get(f"{live.http}/?explain=t|ann|")
@@ -116,14 +115,13 @@ def test_many_sources_are_pieces_of_one_bar(live):
 
 
 @needs_browser
-def test_a_link_to_explain_leads_there(live):
-    with browser() as page:
-        page.get(f"{live.http}/?explain=t|ann|")
-        part = page.find_element(By.ID, "explain-part")
+def test_a_link_to_explain_leads_there(live, page):
+    page.get(f"{live.http}/?explain=t|ann|")
+    part = page.find_element(By.ID, "explain-part")
 
-        def is_in_view() -> bool:
-            top = page.execute_script("return arguments[0].getBoundingClientRect().top", part)
-            height = page.execute_script("return innerHeight")
-            return part.is_displayed() and 0 <= top < height
+    def is_in_view() -> bool:
+        top = page.execute_script("return arguments[0].getBoundingClientRect().top", part)
+        height = page.execute_script("return innerHeight")
+        return part.is_displayed() and 0 <= top < height
 
-        until(page, is_in_view)
+    until(page, is_in_view)

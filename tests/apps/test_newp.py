@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from pequod import Client
-from tests.apps.browser import browser, log_in, needs_browser, until
+from tests.apps.browser import log_in, needs_browser, until
 from tests.apps.live import Visitor, small_world
 
 
@@ -137,15 +137,14 @@ def test_what_is_not_there(world):
 
 
 @needs_browser
-def test_a_vote_moves_the_karma(ann, world):
-    with browser() as page:
-        log_in(page, world.newp, "voter")
-        author, number = submit(ann, "Vote for me").groups()
-        ann.post("/comment", author=author, id=number, text="Please do")
-        page.get(f"http://{world.newp}/article/{author}/{number}")
-        karma = int(page.find_element(By.CSS_SELECTOR, '.karma[data-user="ann"]').text)
-        page.find_element(By.CSS_SELECTOR, '[title="vote for it"]').click()
-        until(page, lambda: page.find_element(By.CLASS_NAME, "votes").text == "1")
-        moved = page.find_element(By.CSS_SELECTOR, '.karma[data-user="ann"]').text
-        assert int(moved) == karma + 1
-        assert page.get_log("browser") == []
+def test_a_vote_moves_the_karma(ann, world, page):
+    log_in(page, world.newp, "voter")
+    author, number = submit(ann, "Vote for me").groups()
+    ann.post("/comment", author=author, id=number, text="Please do")
+    page.get(f"http://{world.newp}/article/{author}/{number}")
+    karma = int(page.find_element(By.CSS_SELECTOR, '.karma[data-user="ann"]').text)
+    page.find_element(By.CSS_SELECTOR, '[title="vote for it"]').click()
+    until(page, lambda: page.find_element(By.CLASS_NAME, "votes").text == "1")
+    moved = page.find_element(By.CSS_SELECTOR, '.karma[data-user="ann"]').text
+    assert int(moved) == karma + 1
+    assert page.get_log("browser") == []

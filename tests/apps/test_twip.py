@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 
 from apps.twip.app import Twip
 from pequod import Client
-from tests.apps.browser import browser, log_in, needs_browser
+from tests.apps.browser import log_in, needs_browser
 from tests.apps.browser import until as until_shown
 from tests.apps.live import Visitor, running, small_world
 from tests.live import LiveServer, LoopThread, until
@@ -272,39 +272,36 @@ def test_the_cache_is_down_and_comes_back():
 
 
 @needs_browser
-def test_an_open_timeline_moves_by_itself(world):
+def test_an_open_timeline_moves_by_itself(world, page):
     with Client(world.pequod.url) as pq:
         assert pq.get("c|bob") is None, "bob is no celebrity in this world"
     bob = Visitor(world.twip)
     bob.log_in("bob")
-    with browser() as page:
-        log_in(page, world.twip, "reader")
-        page.get(f"http://{world.twip}/user/bob")
-        page.find_element(By.CSS_SELECTOR, ".profile button").click()
-        until_shown(page, lambda: "Unfollow" in page.find_element(By.CSS_SELECTOR, ".profile").text)
-        page.get(f"http://{world.twip}/")
-        before = page.find_elements(By.CSS_SELECTOR, ".post")
-        assert before
-        until_shown(page, lambda: len(world.pequod.server._port.feeds))  # the page listens
-        page.execute_script(
-            "const link = list.querySelector('a'); link.focus();"
-            "const told = JSON.stringify(list.innerHTML);"
-            "events.dispatchEvent(new MessageEvent('init', { data: told }));"
-        )
-        focused = page.switch_to.active_element
-        assert focused.get_attribute("class") == "poster"  # a stream that begins again is not felt
-        bob.post("/post", text="Seen without reloading")
-        begun = time.monotonic()
-        until_shown(
-            page, lambda: "Seen without reloading" in page.find_element(By.ID, "posts").text
-        )
-        assert time.monotonic() - begun < 1
-        first = page.find_elements(By.CSS_SELECTOR, ".post p")[0]
-        assert first.text == "Seen without reloading"
-        assert page.switch_to.active_element == focused
-        with Client(world.pequod.url) as pq:
-            pq.remove_range("p|bob|", "p|bob}")
-        until_shown(
-            page, lambda: "Seen without reloading" not in page.find_element(By.ID, "posts").text
-        )
-        assert page.get_log("browser") == []
+    log_in(page, world.twip, "reader")
+    page.get(f"http://{world.twip}/user/bob")
+    page.find_element(By.CSS_SELECTOR, ".profile button").click()
+    until_shown(page, lambda: "Unfollow" in page.find_element(By.CSS_SELECTOR, ".profile").text)
+    page.get(f"http://{world.twip}/")
+    before = page.find_elements(By.CSS_SELECTOR, ".post")
+    assert before
+    until_shown(page, lambda: len(world.pequod.server._port.feeds))  # the page listens
+    page.execute_script(
+        "const link = list.querySelector('a'); link.focus();"
+        "const told = JSON.stringify(list.innerHTML);"
+        "events.dispatchEvent(new MessageEvent('init', { data: told }));"
+    )
+    focused = page.switch_to.active_element
+    assert focused.get_attribute("class") == "poster"  # a stream that begins again is not felt
+    bob.post("/post", text="Seen without reloading")
+    begun = time.monotonic()
+    until_shown(page, lambda: "Seen without reloading" in page.find_element(By.ID, "posts").text)
+    assert time.monotonic() - begun < 1
+    first = page.find_elements(By.CSS_SELECTOR, ".post p")[0]
+    assert first.text == "Seen without reloading"
+    assert page.switch_to.active_element == focused
+    with Client(world.pequod.url) as pq:
+        pq.remove_range("p|bob|", "p|bob}")
+    until_shown(
+        page, lambda: "Seen without reloading" not in page.find_element(By.ID, "posts").text
+    )
+    assert page.get_log("browser") == []
