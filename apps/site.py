@@ -23,7 +23,7 @@ from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from apps.texts import Mistake, ago, counted, iso, shade, valid_name
-from pequod import AsyncClient, PequodError, Unavailable, prefix
+from pequod import AsyncClient, PequodError, SourceDown, Unavailable, prefix
 
 log = logging.getLogger("apps")
 
@@ -221,12 +221,10 @@ class Site:
                 response = self._mistake(request, Mistake(_plain(error), error.status))
         except Mistake as mistake:
             response = self._mistake(request, mistake, await self._sent(request))
-        except Unavailable as error:
+        except (Unavailable, SourceDown) as error:
             log.warning("%s: the cache is down: %s", self.name, error)
             response = self.page(request, "down.html", 503, sent=await self._sent(request))
             response.headers["Retry-After"] = "2"
-        except PequodError as error:
-            response = self._mistake(request, Mistake(str(error)))
         except ConnectionError:
             raise  # the visitor has left
         except Exception:

@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from apps.twip.app import Twip
-from pequod import Client
+from pequod import Client, ServerFault, SourceDown, TooLarge
 from tests.apps.browser import log_in, needs_browser
 from tests.apps.browser import until as until_shown
 from tests.apps.live import Visitor, running, small_world
@@ -83,6 +83,27 @@ def test_a_page_does_not_tell_the_token():
     assert page.status == 200
     assert f'href="http://127.0.0.1:{pequod.port}/?explain' in page.text
     assert "enough" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (SourceDown("the database is away"), 503, "tries again by itself"),
+        (ServerFault("inner workings"), 500, "Something is wrong here"),
+        (TooLarge("inner workings"), 500, "Something is wrong here"),
+    ],
+)
+def test_what_is_not_the_visitors_fault(world, error, status, said):
+    async def fails(request):
+        raise error
+
+    site, loop = Twip(world.pequod.url), LoopThread()
+    site.app.router.add_get("/fails", fails)
+    with running(site, loop) as twip:
+        page = Visitor(twip).get("/fails")
+    loop.close()
+    assert (page.status, said in page.text) == (status, True)
+    assert str(error) not in page.text
 
 
 def test_who_leaves_does_not_watch_any_more(world, ann):
