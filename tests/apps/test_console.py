@@ -115,6 +115,18 @@ def test_many_sources_are_pieces_of_one_bar(live, page):
 
 
 @needs_browser
+def test_without_scripts_it_says_so(live, page):
+    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        page.get(live.http)
+        assert "needs JavaScript" in page.find_element(By.TAG_NAME, "main").text
+        assert not page.find_element(By.ID, "tables-part").is_displayed()
+        assert page.get_log("browser") == []
+    finally:
+        page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@needs_browser
 def test_a_link_to_explain_leads_there(live, page):
     page.get(f"{live.http}/?explain=t|ann|")
     part = page.find_element(By.ID, "explain-part")
