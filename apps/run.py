@@ -82,7 +82,7 @@ def run(make: Callable[..., Site], given: argparse.Namespace, install: Install, 
             host=host,
             port=port,
             access_log=None,
-            shutdown_timeout=1.0,
+            shutdown_timeout=0.2,  # pages are quick, and streams do not end by themselves
             handler_cancellation=True,  # who has left does not watch a timeline any more
             print=lambda _: print(f"{site.name} is at http://{host}:{port}", flush=True),
         )

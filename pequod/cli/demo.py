@@ -77,7 +77,7 @@ def _watch_over(processes: dict[str, "subprocess.Popen[bytes]"]) -> None:
     while True:
         for name, process in processes.items():
             if process.poll() is not None:
-                raise Unavailable(f"{name} has ended by itself (status {process.returncode})")
+                raise Unavailable(f"the process of {name} has ended (status {process.returncode})")
         time.sleep(LOOK_SECONDS)
 
 

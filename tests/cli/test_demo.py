@@ -52,7 +52,7 @@ def test_what_ends_by_itself_is_told(monkeypatch, capsys):
 
     monkeypatch.setattr("pequod.cli.demo._start", start)
     assert main(["demo", "--no-browser"]) == 3
-    assert "twip has ended by itself (status 7)" in capsys.readouterr().err
+    assert "the process of twip has ended (status 7)" in capsys.readouterr().err
 
 
 def test_an_app_that_dies_ends_the_wait(monkeypatch, capsys):
