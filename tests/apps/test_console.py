@@ -60,6 +60,20 @@ def test_the_console(live, page):
 
 
 @needs_browser
+def test_an_empty_server_and_one_that_is_away(page):
+    with LiveServer() as live, Client(live.url) as pq:
+        page.get(live.http)
+        until(page, lambda: page.find_element(By.ID, "joins").text == "none yet")
+        pq.put("k|1", "one")
+        until(page, lambda: "k" in page.find_element(By.ID, "tables").text.split())
+        live.stop()
+        trouble = page.find_element(By.ID, "trouble")
+        until(page, lambda: "does not answer" in trouble.text)
+        live.start()
+        until(page, lambda: not trouble.is_displayed())
+
+
+@needs_browser
 def test_a_token_is_asked_for(page):
     with LiveServer(token=TOKEN) as live:
         page.get(live.http)

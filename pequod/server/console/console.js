@@ -11,7 +11,9 @@ let token = sessionStorage.getItem("token");
 
 async function ask(path, options = {}) {
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const response = await fetch(path, { ...options, headers });
+  const response = await fetch(path, { ...options, headers }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("The server does not answer");
+  });
   byId("access").hidden = response.status !== 401;
   if (!response.ok) {
     const { error } = await response.json();
@@ -167,6 +169,7 @@ const link = (text, go) => {
 function fillTable(id, head, rows) {
   const cell = (content) => element("td", { className: content?.className === "text" ? "text" : "" }, content);
   const body = element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))));
+  if (!rows.length) return byId(id).replaceChildren(element("caption", { textContent: "none yet" }));
   const old = byId(id).tBodies[0];
   const names = (one) => [...one.rows].map((row) => row.cells[0].textContent).join("\n");
   if (!old || names(old) !== names(body)) {
