@@ -14,6 +14,7 @@ def run(monkeypatch, capsys):
 
     def run_one(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["twip", *arguments])
+        monkeypatch.setattr("logging.basicConfig", lambda **_: None)  # it would outlive the test
         try:
             code = main()
         except SystemExit as error:
