@@ -35,7 +35,8 @@ def add_command(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="run a server, Twip and Newp with a sample world",
-        description="Run a server and both demo apps with a sample world, until Ctrl-C.",
+        description="Run a server and both demo apps with a sample world, until Ctrl-C.\n"
+        f"Their ports are {DEFAULT_PORT}, 8001 and 8002, or others where these are taken.",
         epilog="example:\n  pequod demo --no-browser",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
