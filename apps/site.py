@@ -27,7 +27,7 @@ from pequod import AsyncClient, PequodError, SourceDown, Unavailable, prefix
 
 log = logging.getLogger("apps")
 
-MAX_BODY = 16 * 1024
+MAX_BODY = 32 * 1024  # a sign of a text takes up to 12 bytes in a form
 MAX_STAMPS = 10_000
 TIMEOUT_SECONDS = 2.0  # for the cache; a visitor would rather be told than wait
 NAMES_SHOWN = 60  # on the login page

@@ -124,6 +124,13 @@ def test_comments_within_a_second_are_all_kept(world, ann):
     assert all(text in page.text for text in ("one thing", "another thing", "a third thing"))
 
 
+def test_the_longest_text_may_be_of_any_signs(ann):
+    ann.get("/submit")
+    page = ann.post("/submit", title="🐋" * 120, body="鯨" * 1000 + "🐋" * 1000)
+    assert page.status == 200
+    assert "鯨🐋" in page.text
+
+
 def test_what_is_not_there(world):
     visitor = Visitor(world.newp)
     for path in (

@@ -156,7 +156,7 @@ def test_strangers_are_sent_to_the_login(world):
         ("/post", {}, 400, "says too little"),
         ("/post", {"text": "\u200b"}, 400, "says too little"),
         ("/post", {"text": "x" * 281}, 400, "at most 280"),
-        ("/post", {"text": "x" * 20_000}, 413, "too long"),
+        ("/post", {"text": "x" * 40_000}, 413, "too long"),
         ("/post", {"text": "forged", "token": "0" * 64}, 403, "out of date"),
         ("/post", {"text": "forged", "token": "ö"}, 403, "out of date"),
         ("/follow", {"name": "nobody_at_all"}, 404, "no user"),
