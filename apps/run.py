@@ -11,7 +11,7 @@ from aiohttp import web
 
 from apps.site import Prepare, Site
 from apps.world import USERS, World, sample_world
-from pequod import AsyncClient, PequodError
+from pequod import AsyncClient, BadRequest, PequodError
 
 Install = Callable[[AsyncClient], Awaitable[None]]
 Fill = Callable[[AsyncClient, World], Awaitable[None]]
@@ -30,9 +30,16 @@ def options(name: str, port: int, about: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--ca", metavar="FILE", help="trust this certificate for pequods://")
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
-    parser.add_argument("--port", type=int, default=port, help="default: %(default)s")
+    parser.add_argument("--port", type=_port, default=port, help="default: %(default)s")
     parser.add_argument("--sample", action="store_true", help="put a sample world if there is none")
     return parser
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is no port; they go from 0 to 65535")
+    return number
 
 
 def tls_of(ca: str | None) -> ssl.SSLContext | None:
@@ -40,7 +47,7 @@ def tls_of(ca: str | None) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(cafile=ca) if ca else None
     except OSError as error:
-        raise SystemExit(f"--ca: {ca} cannot be used: {error.strerror or error}") from error
+        raise BadRequest(f"{ca} cannot be used: {error.strerror or error}") from error
 
 
 def preparation(name: str, install: Install, fill: Fill | None, users: int = USERS) -> Prepare:
@@ -55,12 +62,18 @@ def preparation(name: str, install: Install, fill: Fill | None, users: int = USE
     return prepare
 
 
-def run(site: Site, host: str, port: int, install: Install, fill: Fill | None) -> int:
-    """Serve until interrupted; the answer is the exit code."""
+def run(make: Callable[..., Site], given: argparse.Namespace, install: Install, fill: Fill) -> int:
+    """Make an app and serve it until interrupted; the answer is the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    host, port = given.host, given.port
+    try:
+        site = make(given.pequod, tls=tls_of(given.ca))
+    except BadRequest as error:
+        print(error, file=sys.stderr)
+        return 2
 
     async def start(app: web.Application) -> None:
-        await site.prepare(preparation(site.name, install, fill))
+        await site.prepare(preparation(site.name, install, fill if given.sample else None))
 
     site.app.on_startup.append(start)
     try:
@@ -69,7 +82,7 @@ def run(site: Site, host: str, port: int, install: Install, fill: Fill | None) -
             host=host,
             port=port,
             access_log=None,
-            shutdown_timeout=1.0,
+            shutdown_timeout=0.2,  # pages are quick, and streams do not end by themselves
             handler_cancellation=True,  # who has left does not watch a timeline any more
             print=lambda _: print(f"{site.name} is at http://{host}:{port}", flush=True),
         )
@@ -77,6 +90,8 @@ def run(site: Site, host: str, port: int, install: Install, fill: Fill | None) -
         print(f"{site.name}: {error}", file=sys.stderr)
         return 3
     except OSError as error:
-        print(f"{site.name}: port {port}: {error.strerror}; try --port", file=sys.stderr)
+        print(
+            f"{site.name}: {error.strerror or error}; try another --port or --host", file=sys.stderr
+        )
         return 2
     return 0

@@ -17,20 +17,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pequod import AsyncClient, PequodError, Unavailable, prefix
+from apps.texts import Mistake, ago, counted, iso, shade, valid_name
+from pequod import AsyncClient, PequodError, SourceDown, Unavailable, prefix
 
 log = logging.getLogger("apps")
 
-MAX_BODY = 16 * 1024
+MAX_BODY = 32 * 1024  # a sign of a text takes up to 12 bytes in a form
 MAX_STAMPS = 10_000
 TIMEOUT_SECONDS = 2.0  # for the cache; a visitor would rather be told than wait
 NAMES_SHOWN = 60  # on the login page
-NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
+PLACE = re.compile(r"(/[a-z0-9_]{1,40}){1,4}")  # a page of ours; "//host" would lead away
 SHARED = Path(__file__).parent / "pages"
 
 HEADERS = {
@@ -43,15 +44,6 @@ HEADERS = {
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Prepare = Callable[[AsyncClient], Awaitable[None]]
-
-
-class Mistake(Exception):
-    """What the visitor did wrong, in a sentence, with a status."""
-
-    def __init__(self, said: str, status: int = 400) -> None:
-        super().__init__(said)
-        self.said = said
-        self.status = status
 
 
 @dataclass
@@ -94,9 +86,10 @@ class Visit:
     def form_token(self) -> str:
         return self.site.signed(f"form {self.session}")
 
-    def needs_user(self) -> str:
+    def needs_user(self, back: str = "/") -> str:
+        """Who asks; a stranger is sent to log in, and from there to `back`."""
         if self.user is None:
-            raise web.HTTPSeeOther("/login")
+            raise web.HTTPSeeOther(login_at(back))
         return self.user
 
 
@@ -127,8 +120,13 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters["ago"] = ago
-        self._templates.filters["counted"] = counted
+        self._templates.filters |= {
+            "ago": ago,
+            "counted": counted,
+            "iso": iso,
+            "login_at": login_at,
+            "shade": shade,
+        }
         self.app = web.Application(middlewares=[self._visit], client_max_size=MAX_BODY)
         self.app.router.add_static("/static", SHARED / "static")
         self.app.add_routes(
@@ -200,6 +198,12 @@ class Site:
             raise Mistake("This form is out of date. Go back, reload the page, and try again.", 403)
         return found
 
+    async def _sent(self, request: web.Request) -> Mapping[str, str]:
+        """What came in a form of ours, so that nobody has to write it again."""
+        with contextlib.suppress(Mistake):
+            return await self.form(request) if request.method == "POST" else {}
+        return {}
+
     # Sessions.
 
     @web.middleware
@@ -216,14 +220,11 @@ class Site:
             else:
                 response = self._mistake(request, Mistake(_plain(error), error.status))
         except Mistake as mistake:
-            response = self._mistake(request, mistake)
-        except Unavailable as error:
+            response = self._mistake(request, mistake, await self._sent(request))
+        except (Unavailable, SourceDown) as error:
             log.warning("%s: the cache is down: %s", self.name, error)
-            sent = await self.form(request) if request.method == "POST" else {}
-            response = self.page(request, "down.html", 503, sent=sent)
+            response = self.page(request, "down.html", 503, sent=await self._sent(request))
             response.headers["Retry-After"] = "2"
-        except PequodError as error:
-            response = self._mistake(request, Mistake(str(error)))
         except ConnectionError:
             raise  # the visitor has left
         except Exception:
@@ -233,8 +234,14 @@ class Site:
             self.remember(response, visit)
         return response
 
-    def _mistake(self, request: web.Request, mistake: Mistake) -> web.Response:
-        return self.page(request, "mistake.html", mistake.status, said=mistake.said)
+    def _mistake(
+        self, request: web.Request, mistake: Mistake, sent: Mapping[str, str] | None = None
+    ) -> web.Response:
+        heading = "Not found" if mistake.status == 404 else "That did not work"
+        said = mistake.said
+        return self.page(
+            request, "mistake.html", mistake.status, heading=heading, said=said, sent=sent
+        )
 
     def remember(self, response: web.StreamResponse, visit: Visit) -> None:
         text = f"{visit.session}.{visit.user or ''}"
@@ -256,13 +263,15 @@ class Site:
     async def _login_page(self, request: web.Request) -> web.StreamResponse:
         rows = await request[VISIT].scan(*prefix("u|"), limit=NAMES_SHOWN)
         names = [key.split("|")[1] for key, _ in rows]
-        return self.page(request, "login.html", names=names, are_all=len(names) < NAMES_SHOWN)
+        are_all, back = len(names) < NAMES_SHOWN, request.query.get("back", "/")
+        return self.page(request, "login.html", names=names, are_all=are_all, back=back)
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        name = valid_name((await self.form(request)).get("name", ""))
+        form = await self.form(request)
+        name, back = valid_name(form.get("name", "")), form.get("back", "/")
         await self.cache.put(f"u|{name}", name)
         request[VISIT].user = name
-        raise web.HTTPSeeOther("/")
+        raise web.HTTPSeeOther(back if PLACE.fullmatch(back) else "/")
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
         await self.form(request)
@@ -294,13 +303,13 @@ def console_of(pequod: str) -> str:
     return f"{scheme.replace('pequod', 'http', 1)}://{place.rpartition('@')[2]}"
 
 
-def counted(number: int | str, noun: str) -> str:
-    """A number of things.
+def login_at(back: str) -> str:
+    """Where to log in, to be sent back from there.
 
-    >>> counted(1, "row"), counted("2", "row")
-    ('1 row', '2 rows')
+    >>> login_at("/user/ann"), login_at("/"), login_at("//example.org/")
+    ('/login?back=%2Fuser%2Fann', '/login', '/login')
     """
-    return f"{number} {noun}" if int(number) == 1 else f"{number} {noun}s"
+    return f"/login?{urlencode({'back': back})}" if PLACE.fullmatch(back) else "/login"
 
 
 def _plain(error: web.HTTPException) -> str:
@@ -310,42 +319,3 @@ def _plain(error: web.HTTPException) -> str:
         413: "That is too long.",
     }
     return known.get(error.status, error.reason)
-
-
-def ago(stamp: str | int) -> str:
-    """How long ago a time in seconds was.
-
-    >>> ago(int(time.time()) - 7300)
-    '2 h ago'
-    """
-    seconds = max(0, int(time.time()) - int(stamp))
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return "just now"
-
-
-def valid_name(text: str) -> str:
-    """A user name, or a `Mistake`."""
-    name = text.strip().lower()
-    if not NAME.fullmatch(name):
-        raise Mistake("A name has up to 30 small letters, digits and _, and starts with a letter.")
-    return name
-
-
-def known_name(text: str) -> str:
-    """A name in an address, which may be that of somebody, or a `Mistake`."""
-    if not NAME.fullmatch(text):
-        raise Mistake(f"There is no user {text[:30]}.", 404)
-    return text
-
-
-def valid_text(text: str, longest: int, what: str) -> str:
-    """A text of some length, or a `Mistake`; lines stay lines."""
-    lines = (" ".join(line.split()) for line in text.strip().splitlines())
-    text = "\n".join(lines)
-    if not any(sign.isprintable() and not sign.isspace() for sign in text):
-        raise Mistake(f"{what} without words says too little.")
-    if len(text) > longest:
-        raise Mistake(f"{what} has at most {longest} characters; this has {len(text)}.")
-    return text

@@ -97,14 +97,16 @@ def _sentence(chance: random.Random, kind: str) -> str:
 def _write_articles(world: World, chance: random.Random, weights: list[float], now: int) -> None:
     times = range(now - DAYS * DAY_SECONDS, now - 60)
     ids = sorted(chance.sample(times, max(8, len(world.users) // 8)))
-    for number in ids:
-        author = chance.choices(world.users, weights)[0]
+    authors = chance.choices(world.users, weights, k=len(ids))
+    for number, author in zip(ids, authors):
         world.articles.append((author, number, _sentence(chance, "titles")))
         interest = chance.paretovariate(1.2)
         for voter in chance.sample(world.users, min(len(world.users), int(4 * interest))):
             world.votes.add((author, number, voter))
         for _ in range(min(25, int(2 * interest))):
-            commenter = chance.choices(world.users, weights)[0]
+            # Those who write articles have karma, and comment more than others.
+            writes = chance.random() < 0.5
+            commenter = chance.choice(authors if writes else world.users)
             time = chance.randrange(number, now)
             world.comments.append(
                 (author, number, time, commenter, chance.choice(_WORDS["remarks"]))

@@ -15,9 +15,8 @@ def main() -> int:
         "--separate", action="store_true", help="read pages piece by piece, for comparison"
     )
     given = parser.parse_args()
-    site = Newp(given.pequod, separate=given.separate, tls=run.tls_of(given.ca))
-    installing = partial(install, separate=given.separate)
-    return run.run(site, given.host, given.port, installing, fill if given.sample else None)
+    make, installing = (partial(one, separate=given.separate) for one in (Newp, install))
+    return run.run(make, given, installing, fill)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,15 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from apps.newp import JOINS, SEPARATE_JOINS
-from apps.site import NAME, VISIT, Mistake, Site, Visit, known_name, valid_text
+from apps.site import VISIT, Site, Visit
+from apps.texts import NAME, Mistake, known_name, valid_text
 from apps.world import World
 from pequod import AsyncClient, prefix
 
 MAX_TITLE = 120
 MAX_TEXT = 2000
 SHOWN = 30
+MAX_ROWS = 3 * SHOWN  # an article has up to three on the front page
 NUMBER = re.compile(r"[0-9]{10}")
 
 PAGES = Path(__file__).parent / "pages"
@@ -50,11 +52,14 @@ class Article:
         self.title, _, self.body = value.partition("\n")
 
     @property
-    def is_link(self) -> bool:
+    def host(self) -> str:
+        """The host that the article links to; none if it has a text instead."""
         try:
-            return urlsplit(self.body).scheme in ("http", "https")
+            parts = urlsplit(self.body)
+            is_link = parts.scheme in ("http", "https") and len(self.body.split()) == 1
+            return (parts.hostname or "") if is_link else ""
         except ValueError:  # of a host that is none
-            return False
+            return ""
 
     @property
     def path(self) -> str:
@@ -88,8 +93,14 @@ class Newp(Site):
     # Reading.
 
     async def front(self, request: web.Request) -> web.StreamResponse:
-        rows = await request[VISIT].scan(*prefix("front|"), limit=3 * SHOWN, reverse=True)
-        return self.page(request, "front.html", articles=front_articles(rows)[:SHOWN])
+        first, last = prefix("front|")
+        number, _, author = request.query.get("before", "").partition("-")
+        if NUMBER.fullmatch(number) and NAME.fullmatch(author):
+            last = f"front|{number}|{author}|"
+        rows = await request[VISIT].scan(first, last, limit=MAX_ROWS, reverse=True)
+        articles = front_articles(rows)
+        has_more = len(rows) == MAX_ROWS or len(articles) > SHOWN
+        return self.page(request, "front.html", articles=articles[:SHOWN], has_more=has_more)
 
     async def article(self, request: web.Request) -> web.StreamResponse:
         found = await self._read(request[VISIT], named_article(request.match_info))
@@ -141,7 +152,7 @@ class Newp(Site):
     # Writing.
 
     async def submit_page(self, request: web.Request) -> web.StreamResponse:
-        request[VISIT].needs_user()
+        request[VISIT].needs_user("/submit")
         return self.page(request, "submit.html", longest_title=MAX_TITLE, longest=MAX_TEXT)
 
     async def submit(self, request: web.Request) -> web.StreamResponse:
@@ -154,10 +165,11 @@ class Newp(Site):
         raise web.HTTPSeeOther(f"/article/{user}/{stamp}")
 
     async def vote(self, request: web.Request) -> web.StreamResponse:
-        user, form = request[VISIT].needs_user(), await self.form(request)
+        form = await self.form(request)
         article = await self._existing(form)
+        user = request[VISIT].needs_user(article.path)
         await self.cache.put(f"vote|{article.author}|{article.id}|{user}", "1")
-        raise web.HTTPSeeOther(article.path if form.get("back") != "front" else "/")
+        raise web.HTTPSeeOther(article.path if form.get("back") == "article" else "/")
 
     async def comment(self, request: web.Request) -> web.StreamResponse:
         user, form = request[VISIT].needs_user(), await self.form(request)
@@ -212,7 +224,9 @@ def _rows(world: World) -> Iterator[tuple[str, str]]:
     for user in world.users:
         yield f"u|{user}", user
     for author, number, title in world.articles:
-        yield f"article|{author}|{number:010}", title
+        words = re.findall("[a-z0-9]+", title.lower())
+        link = "" if title.startswith("Ask") else f"\nhttps://{author}.example/{'-'.join(words)}"
+        yield f"article|{author}|{number:010}", f"{title}{link}"
     for author, number, stamp, commenter, text in world.comments:
         yield f"comment|{author}|{number:010}|{stamp:010}|{commenter}", text
     for author, number, voter in sorted(world.votes):

@@ -10,9 +10,7 @@ PORT = 8001
 
 def main() -> int:
     parser = run.options("twip", PORT, "Twip, a microblog on Pequod.")
-    given = parser.parse_args()
-    site = Twip(given.pequod, tls=run.tls_of(given.ca))
-    return run.run(site, given.host, given.port, install, fill if given.sample else None)
+    return run.run(Twip, parser.parse_args(), install, fill)
 
 
 if __name__ == "__main__":

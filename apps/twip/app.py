@@ -6,6 +6,7 @@ open timelines move by themselves: the browser listens to `/events`, which watch
 
 import contextlib
 import json
+import re
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,15 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from apps.site import HEADERS, VISIT, Mistake, Site, known_name, valid_name, valid_text
+from apps.site import HEADERS, VISIT, Site
+from apps.texts import NAME, Mistake, known_name, valid_name, valid_text
 from apps.twip import JOINS
 from apps.world import World
 from pequod import AsyncClient, PequodError, prefix
 
 MAX_POST = 280
 SHOWN = 40
+STAMP = re.compile(r"[0-9]{10}")
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -46,6 +49,13 @@ def own_post(row: tuple[str, Any]) -> Post:
     return Post(poster, stamp, row[1])
 
 
+def before_of(request: web.Request) -> Post | None:
+    """The post that an address asks for older ones than."""
+    stamp, _, poster = request.query.get("before", "").partition("-")
+    is_post = STAMP.fullmatch(stamp) and NAME.fullmatch(poster)
+    return Post(poster, stamp, "") if is_post else None
+
+
 class Twip(Site):
     """The web application."""
 
@@ -69,19 +79,33 @@ class Twip(Site):
 
     async def home(self, request: web.Request) -> web.StreamResponse:
         visit = request[VISIT]
-        if visit.user is None:
-            raise web.HTTPSeeOther("/login")
-        rows = await visit.scan(*prefix(f"t|{visit.user}|"), limit=SHOWN, reverse=True)
-        counts = await self._counts(request, visit.user)
-        posts = [timeline_post(row) for row in rows]
-        return self.page(request, "timeline.html", posts=posts, counts=counts, longest=MAX_POST)
+        user = visit.needs_user()
+        first, last = prefix(f"t|{user}|")
+        before = before_of(request)
+        if before is not None:
+            last = f"t|{user}|{before.time}|{before.poster}"
+        rows = await visit.scan(first, last, limit=SHOWN, reverse=True)
+        return self.page(
+            request,
+            "timeline.html",
+            posts=[timeline_post(row) for row in rows],
+            has_more=len(rows) == SHOWN,
+            is_newest=before is None,
+            counts=await self._counts(request, user),
+            longest=MAX_POST,
+            shown=SHOWN,
+        )
 
     async def profile(self, request: web.Request) -> web.StreamResponse:
         visit, name = request[VISIT], known_name(request.match_info["name"])
         if await visit.get(f"u|{name}") is None:
             raise Mistake(f"There is no user {name[:30]}.", 404)
         table = "cp" if await visit.get(f"c|{name}") else "p"
-        rows = await visit.scan(*prefix(f"{table}|{name}|"), limit=SHOWN, reverse=True)
+        first, last = prefix(f"{table}|{name}|")
+        before = before_of(request)
+        if before is not None:
+            last = f"{table}|{name}|{before.time}"
+        rows = await visit.scan(first, last, limit=SHOWN, reverse=True)
         followers = await visit.scan(*prefix(f"f|{name}|"), limit=SHOWN)
         follows = visit.user is not None and await visit.get(f"s|{visit.user}|{name}") is not None
         return self.page(
@@ -89,6 +113,7 @@ class Twip(Site):
             "profile.html",
             name=name,
             posts=[own_post(row) for row in rows],
+            has_more=len(rows) == SHOWN,
             followers=[key.split("|")[2] for key, _ in followers],
             follows=follows,
             is_celebrity=table == "cp",
@@ -111,13 +136,19 @@ class Twip(Site):
         }
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """The visitor's timeline as it changes, as pieces of the page."""
-        user = request[VISIT].needs_user()
+        """The visitor's timeline as it changes, as pieces of the page.
+
+        Only what the page shows is watched, and what comes later.
+        """
+        first, last = prefix(f"t|{request[VISIT].needs_user()}|")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         # If the cache is down, the stream ends, and the browser asks again.
         with contextlib.suppress(PequodError, ConnectionError):
-            async with contextlib.aclosing(self.cache.watch(*prefix(f"t|{user}|"))) as events:
+            rows = await self.cache.scan(first, last, limit=SHOWN, reverse=True)
+            if len(rows) == SHOWN:
+                first = rows[-1][0]
+            async with contextlib.aclosing(self.cache.watch(first, last)) as events:
                 async for event in events:
                     kind, data = self._piece(event)
                     await response.write(f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode())

@@ -21,6 +21,7 @@ from pequod.wire import DEFAULT_PORT
 
 START_SECONDS = 30.0
 STOP_SECONDS = 8.0
+LOOK_SECONDS = 0.5  # between looks whether everything still runs
 APPS = {"twip": 8001, "newp": 8002}
 # Every page there is; the sample world has an article and a celebrity for the places left open.
 PAGES = {
@@ -34,7 +35,8 @@ def add_command(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="run a server, Twip and Newp with a sample world",
-        description="Run a server and both demo apps with a sample world, until Ctrl-C.",
+        description="Run a server and both demo apps with a sample world, until Ctrl-C.\n"
+        f"Their ports are {DEFAULT_PORT}, 8001 and 8002, or others where these are taken.",
         epilog="example:\n  pequod demo --no-browser",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,8 +54,9 @@ def demo(options: argparse.Namespace) -> int:
         raise BadRequest("the apps are part of the repository; run this in a checkout: make demo")
     if importlib.util.find_spec("jinja2") is None:
         raise BadRequest("the apps need jinja2: pip install 'pequod[apps]', or make demo")
+    print("starting a server, Twip and Newp over a sample world ...", flush=True)
     with contextlib.ExitStack() as stack:
-        addresses = _start(stack)
+        addresses, processes = _start(stack)
         for name, address in addresses.items():
             print(f"{name:8} http://{address}", flush=True)
         if options.smoke:
@@ -65,26 +68,38 @@ def demo(options: argparse.Namespace) -> int:
         if not options.no_browser and _has_screen():
             webbrowser.open(f"http://{addresses['twip']}")
         with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
+            _watch_over(processes)
     print("\nstopped")
     return 0
 
 
-def _start(stack: contextlib.ExitStack) -> dict[str, str]:
+def _watch_over(processes: dict[str, "subprocess.Popen[bytes]"]) -> None:
+    """Until interrupted; raises if one of them ends by itself."""
+    while True:
+        for name, process in processes.items():
+            if process.poll() is not None:
+                raise Unavailable(f"the process of {name} has ended (status {process.returncode})")
+        time.sleep(LOOK_SECONDS)
+
+
+def _start(
+    stack: contextlib.ExitStack,
+) -> tuple[dict[str, str], dict[str, "subprocess.Popen[bytes]"]]:
+    """The addresses and the processes, by name."""
     port = _free_port(DEFAULT_PORT)
     addresses = {"pequod": f"127.0.0.1:{port}"}
     serving = ["-m", "pequod", "serve", "--port", str(port), "--log-level", "warning"]
     server = stack.enter_context(_process(*serving))
+    processes = {"pequod": server}
     _wait(addresses["pequod"], server)
-    apps = {}
     for name, usual in APPS.items():
         addresses[name] = f"127.0.0.1:{_free_port(usual)}"
         where = ["--port", addresses[name].rpartition(":")[2], "--sample"]
         app = _process("-m", f"apps.{name}", "--pequod", f"pequod://127.0.0.1:{port}", *where)
-        apps[name] = stack.enter_context(app)
-    for name, process in apps.items():
-        _wait(addresses[name], process)
-    return addresses
+        processes[name] = stack.enter_context(app)
+    for name in APPS:
+        _wait(addresses[name], processes[name])
+    return addresses, processes
 
 
 @contextlib.contextmanager

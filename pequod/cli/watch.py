@@ -17,11 +17,12 @@ def add_command(subparsers: Any) -> None:
         help="print the rows of a range, then each change",
         description="Print the rows of a range, then each change, until interrupted.",
         epilog="example:\n  pequod watch --prefix 't|ann|'\n\n"
-        "A row that came or changed is printed after +, a key that has gone after -.",
+        "A row that came or changed is printed after +, a key that has gone after -. If too much\n"
+        "was missed while the connection was lost, a line of = comes, and then all rows anew.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[range_options(), connection_options()],
     )
-    parser.add_argument("--events", type=int, metavar="N", help="stop after so many")
+    parser.add_argument("--events", type=_count, metavar="N", help="stop after so many")
     parser.set_defaults(run=watch)
 
 
@@ -31,15 +32,24 @@ def watch(options: argparse.Namespace) -> int:
 
 
 async def _watch(options: argparse.Namespace) -> None:
-    left = options.events
     async with AsyncClient(options.url, timeout=options.timeout, tls=tls_of(options)) as client:
         events = client.watch(*range_of(options))
+        seen = 0
         async for event in events:
+            if seen and event.kind == "init" and not options.json:
+                print("=" * 8)
             _show(event, options.json)
-            left = None if left is None else left - 1
-            if left == 0:
+            seen += 1
+            if seen == options.events:
                 await events.aclose()
                 return
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("the least is 1")
+    return number
 
 
 def _show(event: Event, as_json: bool) -> None:

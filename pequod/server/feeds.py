@@ -26,8 +26,10 @@ from pequod.server.service import SLICE_SECONDS
 INIT, UPDATE, REMOVE = "init", "update", "remove"
 
 KEPT_EVENTS = 1000  # of a feed, for listeners who come back
+KEPT_SIZE = 4 << 20  # characters and bytes of these
 MAX_FEEDS_ROWS = 10  # times max_rows: the rows of all feeds together
 MAX_PENDING = 1000  # events that wait for a listener
+MAX_PENDING_SIZE = 4 << 20  # characters and bytes of these
 LINGER_SECONDS = 30.0
 _AGAIN_SECONDS = 1.0
 
@@ -43,6 +45,11 @@ class Event(NamedTuple):
     kind: str
     data: Any
 
+    @property
+    def size(self) -> int:
+        """Characters and bytes of an `update` or a `remove`, about."""
+        return sum(map(len, self.data)) if self.kind == UPDATE else len(self.data)
+
 
 class Listener:
     """Somebody who listens to a feed; `ready` is called when there is something to take."""
@@ -51,22 +58,23 @@ class Listener:
         self.feed = feed
         self._ready = ready
         self._pending: list[Event] = []
+        self._pending_size = 0
         self._starts_again = False
         self.has_ended = False
 
     def tell(self, events: list[Event]) -> None:
-        if len(self._pending) + len(events) > MAX_PENDING:
-            self._starts_again = True
-        if self._starts_again:
-            self._pending = []
-        else:
+        if not self._starts_again:
             self._pending += events
+            self._pending_size += sum(event.size for event in events)
+            if len(self._pending) > MAX_PENDING or self._pending_size > MAX_PENDING_SIZE:
+                self._forget_pending()
+                self._starts_again = True
         self._ready(self)
 
     def start(self) -> None:
         """Tell all rows as they are, whatever was told before."""
+        self._forget_pending()
         self._starts_again = True
-        self._pending = []
         self._ready(self)
 
     def take(self) -> list[Event]:
@@ -76,8 +84,12 @@ class Listener:
         if self._starts_again:
             self._starts_again = False
             return [self.feed.init()]
-        taken, self._pending = self._pending, []
+        taken = self._pending
+        self._forget_pending()
         return taken
+
+    def _forget_pending(self) -> None:
+        self._pending, self._pending_size = [], 0
 
     def end(self) -> None:
         """There will be nothing more."""
@@ -96,7 +108,8 @@ class Feed:
         self._keys = keys
         self._epoch = secrets.token_hex(4)  # a number of another feed is never taken for ours
         self._number = 0
-        self._kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
+        self._kept: deque[Event] = deque()
+        self._kept_size = 0
         self._listeners: dict[Listener, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._watch = feeds.watch(self, keys)
@@ -145,9 +158,15 @@ class Feed:
             name = self._id(self._number)
             is_gone = new is None
             events.append(Event(name, REMOVE, key) if is_gone else Event(name, UPDATE, (key, new)))
-        self._kept += events
+        self._keep(events)
         for listener in list(self._listeners):
             listener.tell(events)
+
+    def _keep(self, events: list[Event]) -> None:
+        self._kept += events
+        self._kept_size += sum(event.size for event in events)
+        while len(self._kept) > KEPT_EVENTS or self._kept_size > KEPT_SIZE:
+            self._kept_size -= self._kept.popleft().size
 
     def close(self) -> None:
         self._watch.close()

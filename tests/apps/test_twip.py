@@ -1,5 +1,6 @@
 """Twip's pages, for visitors without scripts, with bad manners, and in a real browser."""
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -8,8 +9,8 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from apps.twip.app import Twip
-from pequod import Client
-from tests.apps.browser import browser, log_in, needs_browser
+from pequod import Client, ServerFault, SourceDown, TooLarge
+from tests.apps.browser import log_in, needs_browser
 from tests.apps.browser import until as until_shown
 from tests.apps.live import Visitor, running, small_world
 from tests.live import LiveServer, LoopThread, until
@@ -37,7 +38,8 @@ def test_a_post_is_on_the_timeline_of_a_follower(world, ann):
     ann.post("/post", text="Hello, harbour!")
     page = liz.get("/")
     assert "Hello, harbour!" in page.text
-    assert "following 1, followed by 0" in page.text
+    assert "<b>1</b> following" in page.text
+    assert "<b>0</b> followers" in page.text
     liz.get("/user/ann")
     liz.post("/unfollow", name="ann")
     assert "Hello, harbour!" not in liz.get("/").text
@@ -81,6 +83,27 @@ def test_a_page_does_not_tell_the_token():
     assert page.status == 200
     assert f'href="http://127.0.0.1:{pequod.port}/?explain' in page.text
     assert "enough" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (SourceDown("the database is away"), 503, "tries again by itself"),
+        (ServerFault("inner workings"), 500, "Something is wrong here"),
+        (TooLarge("inner workings"), 500, "Something is wrong here"),
+    ],
+)
+def test_what_is_not_the_visitors_fault(world, error, status, said):
+    async def fails(request):
+        raise error
+
+    site, loop = Twip(world.pequod.url), LoopThread()
+    site.app.router.add_get("/fails", fails)
+    with running(site, loop) as twip:
+        page = Visitor(twip).get("/fails")
+    loop.close()
+    assert (page.status, said in page.text) == (status, True)
+    assert str(error) not in page.text
 
 
 def test_who_leaves_does_not_watch_any_more(world, ann):
@@ -133,7 +156,7 @@ def test_strangers_are_sent_to_the_login(world):
         ("/post", {}, 400, "says too little"),
         ("/post", {"text": "\u200b"}, 400, "says too little"),
         ("/post", {"text": "x" * 281}, 400, "at most 280"),
-        ("/post", {"text": "x" * 20_000}, 413, "too long"),
+        ("/post", {"text": "x" * 40_000}, 413, "too long"),
         ("/post", {"text": "forged", "token": "0" * 64}, 403, "out of date"),
         ("/post", {"text": "forged", "token": "ö"}, 403, "out of date"),
         ("/follow", {"name": "nobody_at_all"}, 404, "no user"),
@@ -151,6 +174,71 @@ def test_bad_input_is_told_and_changes_nothing(world, ann, path, fields, status,
         assert (page.status, said in page.text) == (status, True), page.text
         assert pq.scan("s|", "t") == [row for row in before if "s|" <= row[0] < "t"]
         assert pq.scan("p|", "q") == [row for row in before if "p|" <= row[0] < "q"]
+
+
+def test_what_was_written_is_not_lost_by_a_mistake(ann):
+    ann.get("/")
+    page = ann.post("/post", text="</textarea><b>" + "x" * 280)
+    assert page.status == 400
+    assert "&lt;/textarea&gt;&lt;b&gt;xxx" in page.text
+    assert ann.post("/post", text="shorter now").status == 200  # by the form on that page
+    assert "textarea" not in ann.post("/post", text="forged", token="0").text
+
+
+def test_signs_that_control_are_left_out(ann):
+    ann.get("/")
+    page = ann.post("/post", text="so\0 much\x1b space" + "\r\n" * 9 + "below")
+    assert "<p>so much space\n\nbelow</p>" in page.text
+
+
+def test_who_logs_in_comes_back_to_where_it_was_asked(world):
+    stranger = Visitor(world.twip)
+    page = stranger.get("/user/ann")
+    assert "/login?back=%2Fuser%2Fann" in page.text
+    assert 'name="back" value="/user/ann"' in stranger.get("/login?back=/user/ann").text
+    assert "Follow</button>" in stranger.post("/login", name="a_newcomer", back="/user/ann").text
+
+
+@pytest.mark.parametrize("back", ["//example.org", "https://example.org", "/\\example.org", ""])
+def test_a_login_leads_nowhere_else(world, back):
+    visitor = Visitor(world.twip)
+    visitor.get("/login")
+    assert "What is new, bob?" in visitor.post("/login", name="bob", back=back).text
+
+
+def test_older_posts_are_a_page_away(world):
+    writer = Visitor(world.twip)
+    writer.log_in("writes_a_lot")
+    with Client(world.pequod.url) as pq:
+        rows = {f"p|writes_a_lot|{second:010}": f"post {second}." for second in range(100, 150)}
+        pq.put_many(rows)
+    for path in ("/", "/user/writes_a_lot"):
+        seen = writer.get(path).text
+        assert "post 110." in seen
+        assert "post 109." not in seen
+        older = re.search(r'href="(\?before=0000000110-writes_a_lot)">Older', seen)
+        page = writer.get(path + older[1]).text
+        assert re.findall(r"post (\d+)\.", page) == [str(n) for n in range(109, 99, -1)]
+        assert "Older posts" not in page
+        assert "Newest posts" in page
+    assert "data-events" not in writer.get("/?before=0000000110-writes_a_lot").text
+    assert "post 149." in writer.get("/?before=nonsense").text
+
+
+def test_only_what_the_page_shows_is_watched(world):
+    writer = Visitor(world.twip)
+    writer.log_in("long_history")
+    with Client(world.pequod.url) as pq:
+        pq.put_many({f"p|long_history|{second:010}": "hm" for second in range(500)})
+    stream = HTTPConnection(world.twip, timeout=10)
+    stream.request("GET", "/events", headers=writer.headers)
+    with stream.getresponse() as events:
+        assert events.readline() == b"event: init\n"
+        assert events.readline().count(b"<li") == 40
+        feeds = world.pequod.server._port.feeds._feeds
+        [feed] = [feed for keys, feed in feeds.items() if keys.last == "t|long_history}"]
+        assert feed.size == 40
+    stream.close()
 
 
 def test_what_strangers_write_is_text(world, ann):
@@ -195,7 +283,7 @@ def test_the_cache_is_down_and_comes_back():
         assert page.status == 503
         assert "was not kept" in page.text
         assert 'http-equiv="refresh"' not in page.text  # it would not send the form again
-        assert 'name="text" value="Said into the void"' in page.text
+        assert "Said into the void</textarea>" in page.text
         world.pequod.start()
         # It comes back empty, and the app puts joins and sample world again.
         with Client(world.pequod.url) as pq:
@@ -205,31 +293,36 @@ def test_the_cache_is_down_and_comes_back():
 
 
 @needs_browser
-def test_an_open_timeline_moves_by_itself(world):
+def test_an_open_timeline_moves_by_itself(world, page):
     with Client(world.pequod.url) as pq:
         assert pq.get("c|bob") is None, "bob is no celebrity in this world"
     bob = Visitor(world.twip)
     bob.log_in("bob")
-    with browser() as page:
-        log_in(page, world.twip, "reader")
-        page.get(f"http://{world.twip}/user/bob")
-        page.find_element(By.CSS_SELECTOR, ".profile button").click()
-        until_shown(page, lambda: "Unfollow" in page.find_element(By.CSS_SELECTOR, ".profile").text)
-        page.get(f"http://{world.twip}/")
-        before = page.find_elements(By.CSS_SELECTOR, ".post")
-        assert before
-        until_shown(page, lambda: len(world.pequod.server._port.feeds))  # the page listens
-        bob.post("/post", text="Seen without reloading")
-        begun = time.monotonic()
-        until_shown(
-            page, lambda: "Seen without reloading" in page.find_element(By.ID, "posts").text
-        )
-        assert time.monotonic() - begun < 1
-        first = page.find_elements(By.CSS_SELECTOR, ".post p")[0]
-        assert first.text == "Seen without reloading"
-        with Client(world.pequod.url) as pq:
-            pq.remove_range("p|bob|", "p|bob}")
-        until_shown(
-            page, lambda: "Seen without reloading" not in page.find_element(By.ID, "posts").text
-        )
-        assert page.get_log("browser") == []
+    log_in(page, world.twip, "reader")
+    page.get(f"http://{world.twip}/user/bob")
+    page.find_element(By.CSS_SELECTOR, ".profile button").click()
+    until_shown(page, lambda: "Unfollow" in page.find_element(By.CSS_SELECTOR, ".profile").text)
+    page.get(f"http://{world.twip}/")
+    before = page.find_elements(By.CSS_SELECTOR, ".post")
+    assert before
+    until_shown(page, lambda: len(world.pequod.server._port.feeds))  # the page listens
+    page.execute_script(
+        "const link = list.querySelector('a'); link.focus();"
+        "const told = JSON.stringify(list.innerHTML);"
+        "events.dispatchEvent(new MessageEvent('init', { data: told }));"
+    )
+    focused = page.switch_to.active_element
+    assert focused.get_attribute("class") == "poster"  # a stream that begins again is not felt
+    bob.post("/post", text="Seen without reloading")
+    begun = time.monotonic()
+    until_shown(page, lambda: "Seen without reloading" in page.find_element(By.ID, "posts").text)
+    assert time.monotonic() - begun < 1
+    first = page.find_elements(By.CSS_SELECTOR, ".post p")[0]
+    assert first.text == "Seen without reloading"
+    assert page.switch_to.active_element == focused
+    with Client(world.pequod.url) as pq:
+        pq.remove_range("p|bob|", "p|bob}")
+    until_shown(
+        page, lambda: "Seen without reloading" not in page.find_element(By.ID, "posts").text
+    )
+    assert page.get_log("browser") == []

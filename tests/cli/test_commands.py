@@ -4,6 +4,7 @@ import io
 import json
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import trustme
@@ -11,7 +12,7 @@ import trustme
 from pequod import Client
 from pequod.cli import main
 from pequod.cli.main import DENIED, DONE, NOTHING, REFUSED, UNREACHABLE
-from tests.live import LiveServer
+from tests.live import LiveServer, until
 
 TIMELINE = "timeline: t|<user>|<time:10>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>;"
 
@@ -249,6 +250,23 @@ def test_watch(twip, run):
     event = json.loads(output)
     assert event.pop("id")
     assert event == {"event": "init", "rows": [["t|ann|0000000100|bob", "Hi"]]}
+
+
+def test_watch_says_when_all_rows_come_anew(run):
+    with LiveServer() as one, ThreadPoolExecutor(1) as thread:
+        with Client(one.url) as pq:
+            pq.put("k|1", "before")
+        watched = thread.submit(run, "--url", one.url, "watch", "--prefix", "k|", "--events", "2")
+        until(lambda: len(one.server._port.feeds))
+        one.stop()
+        one.start()  # empty
+        assert watched.result(20) == (DONE, "k|1\tbefore\n========\n", "")
+
+
+def test_watch_wants_to_stop_after_some_events(run):
+    code, _, said = run("watch", "--prefix", "k|", "--events", "0")
+    assert code == REFUSED
+    assert "the least is 1" in said
 
 
 def test_top(twip, run):

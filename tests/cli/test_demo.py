@@ -44,6 +44,17 @@ def test_it_ends_cleanly(tmp_path):
             assert one.connect_ex(("127.0.0.1", port)) != 0
 
 
+def test_what_ends_by_itself_is_told(monkeypatch, capsys):
+    def start(stack):
+        died = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+        died.wait()
+        return {"twip": "127.0.0.1:1"}, {"twip": died}
+
+    monkeypatch.setattr("pequod.cli.demo._start", start)
+    assert main(["demo", "--no-browser"]) == 3
+    assert "the process of twip has ended (status 7)" in capsys.readouterr().err
+
+
 def test_an_app_that_dies_ends_the_wait(monkeypatch, capsys):
     monkeypatch.setattr("pequod.cli.demo.APPS", {"no_such_app": 8009})
     assert main(["demo"]) == 3

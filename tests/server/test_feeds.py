@@ -193,6 +193,32 @@ def test_who_missed_too_much_starts_again(run, monkeypatch):
     run(work())
 
 
+def test_large_values_are_not_kept_by_the_thousand(run, monkeypatch):
+    monkeypatch.setattr(feeds, "KEPT_SIZE", 1000)
+    monkeypatch.setattr(feeds, "MAX_PENDING_SIZE", 1000)
+
+    async def work():
+        async with serving() as server:
+            replay = Replay()
+            async with await Stream.open(server, "k|") as stream:
+                await stream.into(replay)
+                [feed] = server._port.feeds._feeds.values()
+                listener = feed.listen(lambda _: None, replay.seen)  # who never takes
+                for number in range(10):
+                    server.cache.put("k|1", f"{number}" * 300)
+                    await stream.into(replay)
+                assert [event.data[1][0] for event in feed._kept] == ["7", "8", "9"]
+                assert listener._pending == []
+                [event] = listener.take()
+                assert (event.kind, event.data) == ("init", [("k|1", "9" * 300)])
+                server.cache.put("k|1", "short")
+                await stream.into(replay)
+                assert [event.kind for event in listener.take()] == ["update"]
+                assert feed._kept_size == sum(event.size for event in feed._kept)
+
+    run(work())
+
+
 def test_who_does_not_read_is_bounded_and_starts_again(run, monkeypatch):
     monkeypatch.setattr(feeds, "MAX_PENDING", 10)
 

@@ -11,7 +11,9 @@ let token = sessionStorage.getItem("token");
 
 async function ask(path, options = {}) {
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const response = await fetch(path, { ...options, headers });
+  const response = await fetch(path, { ...options, headers }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("The server does not answer");
+  });
   byId("access").hidden = response.status !== 401;
   if (!response.ok) {
     const { error } = await response.json();
@@ -127,8 +129,10 @@ function showCluster(cluster) {
       number(one.ranges), number(one.changes), bytes(one.bytes), number(one.restarted), number(one.gaps)]));
 }
 
+const WIDE = 720;
+
 function clusterPicture(cluster, homes, subscribers) {
-  const svg = shape("svg", { viewBox: `0 0 ${WIDE} 190`, role: "img" });
+  const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${subscribers.length ? 190 : 120}`, role: "img" });
   svg.append(shape("title", {}, `node ${cluster.node} and its links`));
   const at = (place, count) => ((place + 0.5) * WIDE) / Math.max(1, count);
   const node = (x, y, kind, name, said) => {
@@ -139,12 +143,12 @@ function clusterPicture(cluster, homes, subscribers) {
   homes.forEach(([name, one], place) => {
     const x = at(place, homes.length);
     svg.append(shape("path", { d: `M ${x} 30 L ${WIDE / 2} 95`, class: one.live ? "live" : "lost" }));
-    node(x, 30, one.live ? "fresh" : "missing", name, `${number(one.ranges)} ranges, ${number(one.number)}`);
+    node(x, 30, one.live ? "fresh" : "missing", name, `${counted(one.ranges, "range")}, change ${number(one.number)}`);
   });
   subscribers.forEach((one, place) => {
     const x = at(place, subscribers.length);
     svg.append(shape("path", { d: `M ${x} 160 L ${WIDE / 2} 95`, class: one.behind ? "lost" : "live" }));
-    node(x, 160, "source", one.node, `${number(one.ranges)} ranges, ${number(one.behind)} behind`);
+    node(x, 160, "source", one.node, `${counted(one.ranges, "range")}, ${number(one.behind)} behind`);
   });
   const rows = cluster.home ? `home of ${number(cluster.home.rows)} rows` : "computes";
   node(WIDE / 2, 95, "fresh", cluster.node, rows);
@@ -161,11 +165,23 @@ const link = (text, go) => {
   return made;
 };
 
+// Only what has changed is replaced, or every second would take focus and selection away.
 function fillTable(id, head, rows) {
   const cell = (content) => element("td", { className: content?.className === "text" ? "text" : "" }, content);
-  byId(id).replaceChildren(
-    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { textContent: name, className: name === "text" ? "text" : "" })))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
+  const body = element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))));
+  if (!rows.length) return byId(id).replaceChildren(element("caption", { textContent: "none yet" }));
+  const old = byId(id).tBodies[0];
+  const names = (one) => [...one.rows].map((row) => row.cells[0].textContent).join("\n");
+  if (!old || names(old) !== names(body)) {
+    const title = (name) => element("th", { scope: "col", textContent: name, className: name === "text" ? "text" : "" });
+    byId(id).replaceChildren(element("thead", {}, element("tr", {}, ...head.map(title))), body);
+    return;
+  }
+  const cells = (one) => [...one.rows].flatMap((row) => [...row.cells]);
+  const fresh = cells(body);
+  cells(old).forEach((there, place) => {
+    if (there.innerHTML !== fresh[place].innerHTML) there.replaceChildren(...fresh[place].childNodes);
+  });
 }
 
 // Adding joins, with the parser's errors in place.
@@ -339,40 +355,58 @@ async function explain(first, last) {
   }
 }
 
-const LEAST_WIDE = 720, BAR = 16, LINE = 40, MARGIN = 8;
+const BAR = 14, LINE = 42, MARGIN = 4, INDENT = 40, LETTER = 7.3; // of 12px monospace
 const span = ({ first, last }) => `[${visible(first)}, ${visible(last)})`;
 
 function picture(join, isMissing) {
   const ranges = join.ranges.length ? join.ranges : [{ state: join.maintenance, sources: join.sources ?? [] }];
-  const box = element("div", {},
+  const box = element("div", { className: "join" },
     element("p", {}, element("b", { textContent: join.name }), " ", element("code", { textContent: join.join })),
     element("p", { className: "note", textContent: `${join.maintenance}, computed ${counted(join.computes, "time")}, updated ${counted(join.updater_runs, "time")}` }));
-  for (const range of ranges.slice(0, 20)) box.append(drawing(range, isMissing));
+  for (const range of ranges.slice(0, 20)) box.append(...drawing(range, isMissing));
   if (ranges.length > 20) box.append(element("p", { className: "note", textContent: `and ${number(ranges.length - 20)} more ranges` }));
   return box;
 }
 
+// The output is a bar; below it, each source is a bar with a piece for each of its ranges.
 function drawing(range, isMissing) {
-  const sources = range.sources ?? [];
-  const hidden = Math.max(0, (range.source_ranges ?? 0) - sources.length);
-  const height = 2 * MARGIN + LINE * (1 + sources.length) + (hidden ? BAR : 0);
-  const wide = Math.max(LEAST_WIDE, byId("picture").clientWidth);
-  const svg = shape("svg", { width: wide, height, role: "img" });
+  const groups = new Map();
+  for (const one of range.sources ?? []) groups.set(one.source, [...(groups.get(one.source) ?? []), one]);
+  const hidden = Math.max(0, (range.source_ranges ?? 0) - (range.sources ?? []).length);
   const kind = { fresh: "fresh", stale: "stale", pull: "pull" }[range.state] ?? "gap";
   const rows = range.rows === undefined ? "" : `, ${counted(range.rows, "row")}`;
   const waiting = range.waiting_changes ? `, waiting: ${counted(range.waiting_changes, "change")}` : "";
-  const label = range.first === undefined ? "" : `${span(range)} `;
-  svg.append(shape("title", {}, `${label}${range.state}`));
-  sources.forEach((source, place) => {
-    const top = MARGIN + (place + 1) * LINE;
-    svg.append(shape("path", { d: `M 20 ${MARGIN + BAR} V ${top + BAR / 2} H 60` }));
-    svg.append(shape("rect", { x: 60, y: top, width: wide - 60, height: BAR, rx: 3, class: isMissing(source) ? "missing" : "source" }));
-    svg.append(shape("text", { x: 60, y: top + BAR + 13 }, `${source.source}  ${span(source)}`));
+  const state = range.state === "pull" ? "computed at each read" : range.state;
+  const output = `${range.first === undefined ? "" : `${span(range)} `}${state}${rows}${waiting}`;
+  const labels = [...groups].map(([source, parts]) => {
+    const missing = parts.filter(isMissing).length;
+    const said = parts.length === 1 ? span(parts[0]) : counted(parts.length, "range");
+    return `${source}  ${said}${missing ? `, ${parts.length === 1 ? "" : `${number(missing)} `}missing` : ""}`;
   });
-  if (hidden) svg.append(shape("text", { x: 60, y: height - MARGIN }, `and ${number(hidden)} more source ranges`));
-  svg.append(shape("rect", { x: 0, y: MARGIN, width: wide, height: BAR, rx: 3, class: kind }));
-  svg.append(shape("text", { x: 0, y: MARGIN + BAR + 13 }, `${label}${range.state}${rows}${waiting}`));
-  return svg;
+  if (hidden) labels.push(`and ${counted(hidden, "more source range")}`);
+  const longest = Math.max(output.length, ...labels.map((label) => label.length + INDENT / LETTER));
+  const wide = Math.max(byId("picture").clientWidth, Math.ceil(longest * LETTER));
+  const height = MARGIN + LINE * (1 + labels.length) - (hidden ? BAR : 0);
+  const svg = shape("svg", { width: wide, height, role: "img" });
+  svg.append(shape("title", {}, [output, ...labels].join("; ")));
+  const top = (line) => MARGIN + line * LINE + 18;
+  svg.append(shape("text", { x: 0, y: top(0) - 5 }, output));
+  svg.append(shape("rect", { x: 0, y: top(0), width: wide, height: BAR, rx: 3, class: kind }));
+  [...groups.values()].forEach((parts, line) => {
+    const y = top(line + 1), step = (wide - INDENT) / parts.length, gap = Math.min(3, step / 4);
+    svg.append(shape("path", { d: `M 14 ${top(0) + BAR} V ${y + BAR / 2} H ${INDENT}` }));
+    parts.forEach((part, place) => {
+      const width = place === parts.length - 1 ? step : step - gap;
+      const piece = shape("rect", { x: INDENT + place * step, y, width, height: BAR, rx: 3, class: isMissing(part) ? "missing" : "source" });
+      piece.append(shape("title", {}, span(part)));
+      svg.append(piece);
+    });
+  });
+  labels.forEach((label, line) => svg.append(shape("text", { x: INDENT, y: top(line + 1) - 5 }, label)));
+  const lists = [...groups].filter(([, parts]) => parts.length > 1).map(([source, parts]) =>
+    element("details", {}, element("summary", { textContent: `the ${counted(parts.length, "range")} of ${source}` }),
+      element("p", {}, ...parts.map((part) => element("code", { className: isMissing(part) ? "missing" : "", textContent: span(part) })))));
+  return [svg, ...lists];
 }
 
 // Start.
