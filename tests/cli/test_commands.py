@@ -3,6 +3,7 @@
 import io
 import json
 import socket
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -345,3 +346,10 @@ def test_completion(run, shell):
     assert code == DONE
     assert "addjoin" in script
     assert "--memory-limit" in script
+
+
+def test_a_command_does_not_wait_for_what_only_a_server_needs():
+    """aiohttp takes longer to import than most commands to run."""
+    program = "import sys, pequod.cli.main; sys.exit(any(m in sys.modules for m in %r))"
+    heavy = ("aiohttp", "pequod.server.server", "pyspark")
+    assert subprocess.run([sys.executable, "-c", program % (heavy,)]).returncode == 0
