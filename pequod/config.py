@@ -100,6 +100,7 @@ class ServerConfig:
     max_frame: int = _setting("size", 16 << 20, "bytes of a request", 1024, 1 << 30)
     max_reply: int = _setting("size", 64 << 20, "bytes of an answer", 1024, 1 << 30)
     max_rows: int = _setting("count", 100_000, "rows of a scan")
+    max_batch: int = _setting("count", 10_000, "rows of one put_many or remove_range")
     max_key: int = _setting("count", 4096, "characters of a key", 1, 4096)
     max_value: int = _setting("size", 1 << 20, "characters or bytes of a value")
     max_join: int = _setting("size", 64 << 10, "bytes of a text of joins", 1, 64 << 10)
