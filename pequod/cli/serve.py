@@ -225,6 +225,7 @@ async def _run(server: Any) -> None:
         log.info("listening on %s", server.url)
         await told.wait()
         log.info("stopping")
+        await server.give_notice()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -284,7 +284,7 @@ class Routes:
         return answer({"status": "ok"})
 
     def ready(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        if self._port.draining:
+        if self._port.draining or not self._port.ready:
             return answer({"status": "stopping"}, status=503)
         database = self._port.database
         if database is not None and not database.is_ready:

@@ -337,10 +337,8 @@ class Service:
     def _check_batch(self, rows: int) -> None:
         """A batch is one step, and nobody else is served meanwhile: so it has to be short."""
         if rows > self._config.max_batch:
-            raise TooLarge(
-                f"{rows} rows in one step, over {self._config.max_batch} (max_batch); "
-                "write them part by part"
-            )
+            most = f"{self._config.max_batch} (max_batch)"
+            raise TooLarge(f"{rows} rows in one step, over {most}; write them part by part")
 
     def _check_pair(self, key: str, value: Value) -> None:
         if isinstance(key, str) and len(key) > self._config.max_key:
