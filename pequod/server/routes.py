@@ -296,7 +296,7 @@ class Routes:
         return Answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     def openapi(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        return answer(document())
+        return answer(document(self._port.loader.has_source))
 
 
 # Answers.

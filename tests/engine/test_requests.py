@@ -139,5 +139,5 @@ def test_a_text_of_a_class_of_its_own_is_told_the_cure() -> None:
     for check, error in ((check_key, BadKey), (check_value, BadValue)):
         with pytest.raises(error, match=r"not Text; give str\(\.\.\.\) of it"):
             check(Text("k"))
-        with pytest.raises(error, match="not int$"):
+        with pytest.raises(error, match=r"not int$"):
             check(5)
