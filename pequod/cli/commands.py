@@ -118,6 +118,13 @@ def connection_options(*, with_defaults: bool = False) -> argparse.ArgumentParse
     return options
 
 
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """For a command that reaches no server; said before the command, it counts as well."""
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="answer in JSON"
+    )
+
+
 def range_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("first", nargs="?", help="the first key of the range")
