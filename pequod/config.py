@@ -99,7 +99,11 @@ class ServerConfig:
     max_connections: int = _setting("count", 15_000, "connections at a time")
     max_frame: int = _setting("size", 16 << 20, "bytes of a request", 1024, 1 << 30)
     max_reply: int = _setting("size", 64 << 20, "bytes of an answer", 1024, 1 << 30)
+    max_pending: int = _setting(
+        "size", 1 << 30, "bytes that all clients together have not read, or not sent to the end"
+    )
     max_rows: int = _setting("count", 100_000, "rows of a scan")
+    max_batch: int = _setting("count", 10_000, "rows of one put_many or remove_range")
     max_key: int = _setting("count", 4096, "characters of a key", 1, 4096)
     max_value: int = _setting("size", 1 << 20, "characters or bytes of a value")
     max_join: int = _setting("size", 64 << 10, "bytes of a text of joins", 1, 64 << 10)
@@ -108,6 +112,13 @@ class ServerConfig:
     )
     stall_seconds: float = _setting(
         "seconds", 10.0, "time for a client to go on reading its answers", 0.01, _DAY
+    )
+    notice_seconds: float = _setting(
+        "seconds",
+        0.0,
+        "time to go on after SIGTERM, with /readyz saying no, so that nobody is sent here any more",
+        0,
+        _DAY,
     )
     drain_seconds: float = _setting(
         "seconds", 3.0, "time for answers on their way when the server stops", 0, _DAY

@@ -89,7 +89,10 @@ class ClientPequodConversation(PequodConversation):
         if not rows:
             self.ended.append(number)
         elif self._batched:
-            self.ask(number, "put_many", rows)
+            *most, last = batched(rows, BATCH)
+            for some in most:
+                self.ask(None, "put_many", some)
+            self.ask(number, "put_many", last)
         else:
             for key, value in rows[:-1]:
                 self.ask(None, "put", key, value)
@@ -150,8 +153,8 @@ class ClientPequodApplication(PequodApplication):
     async def write(self, rows: list[tuple[str, Any]]) -> None:
         if not self._batched:
             await asyncio.gather(*(self.client.put(key, value) for key, value in rows))
-        elif rows:
-            await self.client.put_many(rows)
+        else:
+            await asyncio.gather(*(self.client.put_many(some) for some in batched(rows, BATCH)))
 
     async def subscribe(self, user: int, poster: int) -> None:
         name, reader = f"u{poster:07}", f"u{user:07}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+from pequod.cli.commands import add_json_option
 from pequod.cli.output import write_json, write_table
 from pequod.client import AsyncClient
 from pequod.client.address import address_of
@@ -54,18 +55,19 @@ def add_command(subparsers: Any) -> None:
 
     check = actions.add_parser("check", help="check a map, and print what it says")
     check.add_argument("map", metavar="MAP", help="the cluster's map, a TOML file")
-    check.add_argument("--json", action="store_true", help="answer in JSON")
+    add_json_option(check)
     check.set_defaults(run=run_check)
 
     status = actions.add_parser("status", help="how the servers of a cluster see each other")
     status.add_argument("map", metavar="MAP", help="the cluster's map, a TOML file")
     status.add_argument("--timeout", type=float, default=3.0, metavar="SECONDS", help="for each")
-    status.add_argument("--json", action="store_true", help="answer in JSON")
+    add_json_option(status)
     status.set_defaults(run=run_status)
 
     apply = actions.add_parser("apply", help="give a cluster that runs another map")
     apply.add_argument("map", metavar="MAP", help="the new map; all its nodes must run")
     apply.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for a step")
+    add_json_option(apply)
     apply.set_defaults(run=run_apply)
 
     up = actions.add_parser("up", help="run a whole cluster on this machine, until Ctrl-C")
@@ -161,7 +163,10 @@ def run_apply(options: argparse.Namespace) -> int:
     partitions = ClusterMap.read(options.map)
     text = Path(options.map).read_text("utf-8")
     asyncio.run(_apply(partitions, text, options.timeout))
-    print(f"all nodes have map {partitions.version}, and keep it for their next start")
+    if options.json:
+        write_json({"version": partitions.version})
+    else:
+        print(f"all nodes have map {partitions.version}, and keep it for their next start")
     return 0
 
 

@@ -50,7 +50,8 @@ def add_commands(subparsers: Any) -> None:
         return parser
 
     keys = range_options()
-    command(get, "get", "print the value of a key", "get 'p|bob|0000000100'").add_argument("key")
+    value = command(get, "get", "print the value of a key", "get 'p|bob|0000000100'")
+    value.add_argument("key")
     one = command(put, "put", "set a row", "put 's|ann|bob' 1")
     one.add_argument("key")
     one.add_argument("value", nargs="?", help="the value; from standard input if left out")
@@ -68,7 +69,7 @@ def add_commands(subparsers: Any) -> None:
     rows.add_argument("--limit", type=_rows_number, metavar="N", help="at most so many rows")
     rows.add_argument("--reverse", action="store_true", help="the last rows first")
     number = command(count, "count", "print how many rows a range has", "count --prefix 'p|'", keys)
-    for one in (rows, number):
+    for one in (value, rows, number):
         one.add_argument(
             "--after", metavar="TOKEN", help="wait for the write that gave this token (databases)"
         )
@@ -86,10 +87,9 @@ def add_commands(subparsers: Any) -> None:
 
 
 def _rows_number(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no number of rows")
+    return int(text)
 
 
 def connection_options(*, with_defaults: bool = False) -> argparse.ArgumentParser:
@@ -116,6 +116,13 @@ def connection_options(*, with_defaults: bool = False) -> argparse.ArgumentParse
         help="answer in JSON, errors too",
     )
     return options
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """For a command that reaches no server; said before the command, it counts as well."""
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="answer in JSON"
+    )
 
 
 def range_options() -> argparse.ArgumentParser:
@@ -164,7 +171,7 @@ def _silent(result: object) -> None:
 
 def get(options: argparse.Namespace) -> int:
     with client_of(options) as client:
-        value = client.get(options.key)
+        value = client.get(options.key, after=options.after)
     if value is None and not options.json:
         print(f"pequod: there is no key {options.key!r}", file=sys.stderr)
     else:

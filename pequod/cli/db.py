@@ -9,6 +9,7 @@ from typing import Any
 from pequod.backing import litecatalog, pgcatalog, sqlite
 from pequod.backing.mapping import Table, read_tables
 from pequod.backing.opening import is_sqlite, path_of, postgres_module
+from pequod.cli.commands import add_json_option
 from pequod.cli.output import write_json
 from pequod.errors import BadRequest
 
@@ -40,7 +41,7 @@ def add_command(subparsers: Any) -> None:
     parser.add_argument(
         "--db-slot", default="pequod", help="slot and publication (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -14,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pequod.cli.commands import add_json_option
 from pequod.cli.output import write_json
 from pequod.client.address import address_of
 from pequod.cluster.partition import ClusterMap
@@ -23,6 +24,7 @@ from pequod.server.access import ROLES, hash_of
 
 log = logging.getLogger("pequod")
 
+_ONE_OF = {"files": "file", "texts": "text", "count": "n", "secret": "text"}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 EPILOG = """\
@@ -82,9 +84,7 @@ def add_commands(subparsers: Any) -> None:
     token.add_argument("--name", default="client", help="default: %(default)s")
     token.add_argument("--role", choices=ROLES, default="write", help="default: %(default)s")
     token.add_argument("--prefix", action="append", help="confine it to such keys; may be repeated")
-    token.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help="answer in JSON"
-    )
+    add_json_option(token)
     token.set_defaults(run=make_token)
 
 
@@ -100,7 +100,7 @@ def _add_flag(
     if kind == "flag":
         options["action"] = "store_true"
     else:
-        options["metavar"] = kind.removesuffix("s").upper() if kind != "seconds" else "SECONDS"
+        options["metavar"] = _ONE_OF.get(kind, kind).upper()
         options["choices"] = metadata["choices"]
         if kind in ("files", "texts"):
             options["action"] = "append"
@@ -225,6 +225,7 @@ async def _run(server: Any) -> None:
         log.info("listening on %s", server.url)
         await told.wait()
         log.info("stopping")
+        await server.give_notice()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -82,7 +82,10 @@ def moment(stats: dict[str, Any]) -> Moment:
 def rates(before: Moment, now: Moment, seconds: float) -> dict[str, float]:
     """The columns of a line: what is, and what happened per second."""
     return {
-        name: round((now[field] - before[field]) / seconds, 1) if "/s" in name else now[field]
+        # A table that is forgotten takes its counts along, and a new server begins at 0.
+        name: round(max(0.0, now[field] - before[field]) / seconds, 1)
+        if "/s" in name
+        else now[field]
         for name, field in _COLUMNS.items()
     }
 

@@ -99,7 +99,7 @@ class AsyncClient(Claiming):
         """
         if after is not None:
             return await self._call("scan", (first, last, limit, reverse, after), rows)
-        if limit is None and not reverse:
+        if limit is None and reverse is False:
             return await self._call("scan", (first, last), rows)
         return await self._call("scan", (first, last, limit, reverse), rows)
 

@@ -92,7 +92,7 @@ class Client:
         """
         if after is not None:
             return self._call("scan", (first, last, limit, reverse, after), rows)
-        if limit is None and not reverse:
+        if limit is None and reverse is False:
             return self._call("scan", (first, last), rows)
         return self._call("scan", (first, last, limit, reverse), rows)
 

@@ -209,6 +209,8 @@ class Cache:
         old = self._store.remove(table, key)
         if old is not None:
             self._notify(table, key, old, None)
+            if not table.rows:
+                self._store.prune(table)
         return old is not None
 
     def remove_range(self, first: str, last: str) -> int:

@@ -12,7 +12,7 @@ MAX_VALUE = 64 * 1024 * 1024  # characters or bytes
 
 def check_key(key: object) -> None:
     if key.__class__ is not str:
-        raise BadKey(f"a key is text, not {type(key).__name__}")
+        raise BadKey(f"a key is text, not {type(key).__name__}{_cure(key)}")
     assert isinstance(key, str), "checked above"
     if not key:
         raise BadKey("a key is never empty")
@@ -27,12 +27,17 @@ def check_key(key: object) -> None:
 
 def check_value(value: object) -> None:
     if value.__class__ is not str and value.__class__ is not bytes:
-        raise BadValue(f"a value is str or bytes, not {type(value).__name__}")
+        raise BadValue(f"a value is str or bytes, not {type(value).__name__}{_cure(value)}")
     assert isinstance(value, (str, bytes)), "checked above"
     if isinstance(value, str) and not value.isascii() and _has_surrogates(value):
         raise BadValue(f"a text is valid Unicode, and {value[:30]!r} has a lone surrogate")
     if len(value) > MAX_VALUE:
         raise BadValue(f"a value has at most {MAX_VALUE} characters, not {len(value)}")
+
+
+def _cure(found: object) -> str:
+    """What to do about a kind of text, StrEnum for one; it may compare and print as it likes."""
+    return "; give str(...) of it" if isinstance(found, str) else ""
 
 
 def checked_range(first: object, last: object) -> KeyRange:

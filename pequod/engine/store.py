@@ -143,6 +143,11 @@ class Table:
         subtable = self._jump.get(keys.first)
         return subtable if subtable is not None and subtable.last == keys.last else None
 
+    @property
+    def is_bare(self) -> bool:
+        """True if it has neither rows nor subtables."""
+        return not self.rows and not self._prefixes
+
     def account(self, rows: int, size: int) -> None:
         """Count rows that came or went."""
         self.rows += rows
@@ -289,6 +294,12 @@ class Store:
             table.plain = not self.is_remote(table.keys)
             self.wake(table.keys)
         return table
+
+    def prune(self, table: Table) -> None:
+        """Forget a table that holds nothing any more and that nobody relies on."""
+        if table.plain and not table.updaters and table.watches is None and table.is_bare:
+            del self.tables[table.name]
+            self.account.bytes -= TABLE_BYTES
 
     def wake(self, keys: KeyRange) -> None:
         """Wake whoever watches some of these keys, where no single row tells of a change."""

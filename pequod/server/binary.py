@@ -110,6 +110,9 @@ class BinaryConnection(Session):
 
     # What the port calls.
 
+    def held(self) -> int:
+        return super().held() + self._fed - self._begun
+
     def drain(self) -> None:
         if not self._busy and not self._awaited:  # otherwise it ends when all is answered
             super().drain()

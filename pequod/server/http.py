@@ -32,7 +32,7 @@ _SAME_SITE = frozenset({"same-origin", "none"})
 class HttpConnection(Session):
     """One connection, handed on to aiohttp, with the deadlines that aiohttp lacks."""
 
-    __slots__ = ("_ahead", "_arriving", "_body", "_connections", "_inner")
+    __slots__ = ("_ahead", "_arriving", "_body", "_connections", "_inner", "_taken")
 
     def __init__(self, port: Port, connections: dict[Any, "HttpConnection"], inner: Any) -> None:
         super().__init__(port)
@@ -41,6 +41,7 @@ class HttpConnection(Session):
         self._body: Any = None  # of the request that is being answered
         self._arriving = False  # the head of a request has begun to arrive
         self._ahead = False  # so has that of the next one
+        self._taken = 0  # bytes that came since the last answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -48,6 +49,7 @@ class HttpConnection(Session):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        self._taken += len(data)
         if self._body is None:
             self._arrive()
         elif self._body.is_eof():
@@ -73,6 +75,14 @@ class HttpConnection(Session):
         super().connection_lost(error)
         self._inner.connection_lost(error)
 
+    def held(self) -> int:
+        return super().held() + self._taken
+
+    def overdue(self, owed: str, reason: str) -> None:
+        if owed == REQUEST and self._body is not None and self._body.is_eof():
+            return  # all of it came, and is being answered
+        super().overdue(owed, reason)
+
     def drain(self) -> None:
         if self._body is None:  # otherwise its answer says that it is the last
             super().drain()
@@ -82,10 +92,16 @@ class HttpConnection(Session):
         self._body = body
         self._arriving = False
         self._port.relax(self, REQUEST)
+        if not body.is_eof():  # whoever reads it has a deadline, and an answer for who is late
+            seconds = 2 * self._port.config.request_seconds
+            self._port.expect(self, REQUEST, seconds, "a body that does not end (request_seconds)")
 
     def end(self) -> None:
         """The request has its answer."""
+        if self._body.is_eof():  # or else the connection ends
+            self._port.relax(self, REQUEST)
         self._body = None
+        self._taken = 0
         if self._ahead:
             self._ahead = False
             self._arrive()

@@ -95,6 +95,11 @@ class Loader:
         self.ranges = 0
         self.rows = 0
 
+    @property
+    def has_source(self) -> bool:
+        """True if some data comes from elsewhere, so that writes give tokens."""
+        return self._source is not None
+
     # Calls.
 
     async def finish(self, call: Callable[[], Result], reason: MissingData | Later) -> Result:

@@ -82,11 +82,13 @@ _PAGE = [
     ),
     _query("reverse", "the last rows first", {"type": "boolean"}),
 ]
+_AFTER = [_query("after", "the token of a write that the answer must have", _TEXT)]
 
 
 @cache
-def document() -> Schema:
-    """The OpenAPI document of this server."""
+def document(has_tokens: bool = False) -> Schema:
+    """The OpenAPI document of a server, whose writes give tokens or do not."""
+    after = _AFTER if has_tokens else []
     return {
         "openapi": "3.1.0",
         "info": {
@@ -99,10 +101,10 @@ def document() -> Schema:
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "paths": {
             "/v1/get": _read(
-                "The value of a key", _VALUE, [_query("key", "the key", _KEY, True)], 404
+                "The value of a key", _VALUE, [_query("key", "the key", _KEY, True), *after], 404
             ),
-            "/v1/scan": _read("The rows of a range", _ROWS, _RANGE + _PAGE, 413),
-            "/v1/count": _read("How many rows a range has", {"type": "integer"}, _RANGE),
+            "/v1/scan": _read("The rows of a range", _ROWS, _RANGE + _PAGE + after, 413),
+            "/v1/count": _read("How many rows a range has", {"type": "integer"}, _RANGE + after),
             "/v1/explain": _read("What a range is made of", {"type": "object"}, _RANGE),
             "/v1/joins": _read("The installed joins", {"type": "array"}, []),
             "/v1/stats": _read("Counts and bytes, by table and by join", {"type": "object"}, []),
@@ -155,7 +157,7 @@ def _rpc() -> Schema:
                     "application/msgpack": {"schema": results},
                 },
             },
-            **_failures(400, 401, 403, 404, 408, 409, 413, 415),
+            **_failures(400, 401, 403, 404, 408, 409, 413, 415, 503),
         },
     }
 

@@ -284,7 +284,7 @@ class Routes:
         return answer({"status": "ok"})
 
     def ready(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        if self._port.draining:
+        if self._port.draining or not self._port.ready:
             return answer({"status": "stopping"}, status=503)
         database = self._port.database
         if database is not None and not database.is_ready:
@@ -296,7 +296,7 @@ class Routes:
         return Answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     def openapi(self, request: web.BaseRequest, caller: Caller) -> "Answer":
-        return answer(document())
+        return answer(document(self._port.loader.has_source))
 
 
 # Answers.

@@ -109,7 +109,14 @@ class Server:
             await self._database.start(self.cache if self.node is None else self.node.sink)
         feeds = Feeds(self.cache, self._clock, self._config, loader)
         port = Port(
-            self.service, self._access, self._config, feeds, loader, self._database, self.node
+            self.service,
+            self._access,
+            self._config,
+            feeds,
+            loader,
+            self._database,
+            self.node,
+            self._tls,
         )
         http = Http(port)
         port.binary, port.http = BinaryConnection, http.connection
@@ -118,8 +125,6 @@ class Server:
                 lambda: Doorman(port),
                 self._config.host,
                 self._config.port,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._config.request_seconds if self._tls else None,
                 backlog=BACKLOG,
             )
         except (OSError, UnicodeError) as error:
@@ -134,6 +139,12 @@ class Server:
         if self.node is not None:
             self.node.start()
         self._collector.start()
+
+    async def give_notice(self) -> None:
+        """Go on for a while, with `/readyz` saying no: whoever sends clients here may notice."""
+        if self._port is not None and self._config.notice_seconds:
+            self._port.ready = False
+            await asyncio.sleep(self._config.notice_seconds)
 
     async def stop(self) -> None:
         """Take no more connections, let the answers on their way out, and close the rest."""

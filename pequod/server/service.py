@@ -273,8 +273,7 @@ class Service:
 
     def put_many(self, pairs: Iterable[Pair] | Mapping[str, Value]) -> str | None:
         rows = checked_pairs(pairs)
-        if len(rows) > self._max_rows:
-            raise TooLarge(f"{len(rows)} rows at once, over {self._max_rows} (max_rows); put parts")
+        self._check_batch(len(rows))
         config = self._config
         if any(len(key) > config.max_key or len(value) > config.max_value for key, value in rows):
             for key, value in rows:
@@ -300,6 +299,7 @@ class Service:
         Gives a token, and the number of rows removed.
         """
         checked = checked_changes(changes)
+        self._check_batch(len(checked))
         for key, value in checked:
             self._check_pair(key, value if value is not None else "")
             self._cache.check_not_computed(key)
@@ -334,6 +334,12 @@ class Service:
         _, removed = await source.write([(key, None) for key in keys])
         return removed + self._cache.remove_range(*within)
 
+    def _check_batch(self, rows: int) -> None:
+        """A batch is one step, and nobody else is served meanwhile: so it has to be short."""
+        if rows > self._config.max_batch:
+            most = f"{self._config.max_batch} (max_batch)"
+            raise TooLarge(f"{rows} rows in one step, over {most}; write them part by part")
+
     def _check_pair(self, key: str, value: Value) -> None:
         if isinstance(key, str) and len(key) > self._config.max_key:
             raise OversizedKey(
@@ -351,8 +357,7 @@ class Service:
         return self._cache.digest(first, last)
 
     def remove_range(self, first: str, last: str) -> int:
-        if self._cache.count(first, last) > self._max_rows:
-            raise TooLarge(f"more than {self._max_rows} rows (max_rows); remove it part by part")
+        self._check_batch(self._cache.count(first, last))
         if self._source is not None and self._source.takes(checked_range(first, last)):
             keys = [key for key, _ in self._cache.scan(first, last)]
             elsewhere = [key for key in keys if self._source.takes(point(key))]

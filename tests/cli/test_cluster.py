@@ -23,8 +23,9 @@ def test_check(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "p|<poster>|<time:10> by hash of <poster>: a, b, c" in shown
     assert "[s|, s|h): a" in shown
-    assert main(["cluster", "check", str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["homes"] == ["a", "b", "c"]
+    for arguments in (["cluster", "check", "--json"], ["--json", "cluster", "check"]):
+        assert main([*arguments, str(path)]) == 0
+        assert json.loads(capsys.readouterr().out)["homes"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_up_status_and_apply(tmp_path, capsys):
             assert re.search(r"^a +home ", shown, re.MULTILINE)
             moved = tmp_path / "new.toml"
             moved.write_text(path.read_text().replace('["a", "b"]', '["b"]'))
-            assert main(["cluster", "apply", str(moved)]) == 0
+            assert main(["cluster", "apply", str(moved), "--json"]) == 0
             assert path.read_text() == moved.read_text()
             asyncio.run(use(path))
             assert re.search(r"^a +computes ", status(path, capsys), re.MULTILINE)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import closing
+from http.client import HTTPConnection
 
 import pytest
 
@@ -74,11 +76,24 @@ def test_a_server_stops_though_a_client_hangs(tmp_path):
         assert server.process.wait(5) == 0
 
 
-def test_logs_in_json(tmp_path):
-    with Process(tmp_path, PEQUOD_LOG_FORMAT="json") as server:
+def test_logs_in_json_and_notice(tmp_path):
+    with Process(tmp_path, "--notice-seconds", "60", PEQUOD_LOG_FORMAT="json") as server:
         line = json.loads(server.log.splitlines()[0])
         assert line.keys() == {"time", "level", "logger", "message"}
         assert line["message"] == f"listening on {server.url}"
+        # Balancers are told before the end, and whoever comes meanwhile is served.
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: '"stopping"' in server.log)
+        assert status(server.url, "/readyz") == 503
+        assert status(server.url, "/v1/stats") == 200
+        server.process.send_signal(signal.SIGTERM)  # a second one ends it at once
+        assert server.process.wait(SECONDS) == 1
+
+
+def status(url: str, path: str) -> int:
+    with closing(HTTPConnection(url.partition("://")[2])) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
 
 
 def test_flags_beat_variables_and_variables_beat_the_file(tmp_path):

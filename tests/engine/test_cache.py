@@ -295,3 +295,32 @@ def test_stats_count_per_table_and_per_join() -> None:
         shown = {name: counts[name] for name in COUNTS - {"bytes"}}
         expected = dict.fromkeys(("hits", "computes", "updater_runs", "evictions"), 1)
         assert shown == {**expected, "keys": 0, "invalidations": 0}
+
+
+def test_tables_that_emptied_are_forgotten() -> None:
+    cache = Cache()
+    empty = cache.stats()
+    for number in range(100):
+        cache.put(f"k{number}|x|1", "v")
+        cache.put(f"k{number}|2", "v")
+    cache.put("lone", "v")
+    assert cache.remove_range("", END) == 201
+    assert cache.stats() == empty
+
+
+def test_a_table_that_emptied_stays_while_it_matters() -> None:
+    cache = Cache()
+    cache.add_join("n|<who> = count v|<who>|<id>;")
+    assert cache.scan(*prefix("n|")) == []
+    told = []
+    watch = cache.watch(*prefix("w|"), told.append)
+    for key in ("v|ann|1", "w|1"):
+        cache.put(key, "v")
+        watch.changes()
+        cache.remove(key)
+    assert cache.stats()["tables"].keys() == {"n", "v", "w"}
+    cache.put("v|ann|2", "v")
+    cache.put("w|2", "v")
+    assert cache.get("n|ann") == "1"
+    assert [change.key for change in watch.changes()] == ["w|1", "w|2"]
+    cache._store._check()

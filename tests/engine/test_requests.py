@@ -133,3 +133,11 @@ def test_a_memory_limit_is_a_number_of_bytes(memory_limit: Any) -> None:
 def test_subtables_are_numbers_of_bars(subtables: Any) -> None:
     with pytest.raises(BadRequest, match="subtables"):
         Cache(subtables=subtables)
+
+
+def test_a_text_of_a_class_of_its_own_is_told_the_cure() -> None:
+    for check, error in ((check_key, BadKey), (check_value, BadValue)):
+        with pytest.raises(error, match=r"not Text; give str\(\.\.\.\) of it"):
+            check(Text("k"))
+        with pytest.raises(error, match=r"not int$"):
+            check(5)

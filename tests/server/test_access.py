@@ -9,8 +9,11 @@ from pequod.errors import BadRequest, Forbidden, Unauthorized
 from pequod.keys import END, prefix
 from pequod.server import Server
 from pequod.server.access import ADMIN, READ, ROLES, Access, Principal, hash_of, read_tokens
-from pequod.server.service import ROLE_FOR
+from pequod.server.service import CLAIM_ROLE_FOR
+from pequod.server.service import ROLE_FOR as CACHE_ROLE_FOR
 from tests.server.helpers import Web, Wire, lines_of, serving
+
+ROLE_FOR = CACHE_ROLE_FOR | CLAIM_ROLE_FOR
 
 SECRETS = {role: f"secret-of-{role}-long-enough" for role in ROLES}
 CONFINED = "secret-of-the-confined-admin"
@@ -30,6 +33,10 @@ CALLS = {
     "remove_range": ("t|", "t}"),
     "add_join": ("t|<a>|x = copy p|<a>;",),
     "drop_join": ("t#1",),
+    "read": ("t|", "t}"),
+    "write": ((("t|a", "1"), ("p|b", None)),),
+    "cluster": (),
+    "move": ("prepare", "a map"),
 }
 
 
@@ -78,8 +85,11 @@ def test_a_role_may_do_what_it_may(run, tokens, role):
     run(work())
 
 
-INSIDE = [(name, args) for name, args in CALLS.items() if name not in ("explain", "joins", "stats")]
+WIDE = ("explain", "joins", "stats", "cluster", "move")  # they tell of all, or change all
+INSIDE = [(name, args) for name, args in CALLS.items() if name not in WIDE]
 OUTSIDE = [
+    ("cluster", ()),
+    ("move", ("prepare", "a map")),
     ("explain", ("t|", "t}")),  # it tells of sources anywhere
     ("joins", ()),
     ("stats", ()),
@@ -97,6 +107,13 @@ OUTSIDE = [
     ("scan", ("p|", "t}")),  # both ends are ours, what lies between is not
     ("count", ("t|z", "u")),
     ("count", ("x", "y")),
+    ("read", ("t", "t}")),
+    ("read", ("", END, 1, True, None, 60)),
+    ("digest", ("p|", "t}")),
+    ("timed", ("get", "x|a")),
+    ("timed", ("stats",)),
+    ("write", ((("t|a", "9"), ("x|a", "9")),)),
+    ("write", ((("x|a", None),),)),
     ("remove_range", ("p|", "t}")),
     ("remove_range", ("", END)),
     ("put_many", ((("t|a", "9"), ("x|a", "9")),)),

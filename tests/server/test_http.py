@@ -401,19 +401,6 @@ def test_a_fault_of_ours(run, caplog):
     assert all(record.exc_info[0] is ZeroDivisionError for record in faults)
 
 
-def test_readiness_while_it_drains(run):
-    async def work():
-        async with serving() as server, await Web.open(server) as web:
-            assert (await web.get("/readyz")).status == 200
-            server._port.draining = True
-            answer = await web.get("/readyz")
-            assert (answer.status, answer.json) == (503, {"status": "stopping"})
-            assert answer.headers["connection"] == "close"
-            server._port.draining = False
-
-    run(work())
-
-
 def test_errors_are_counted(run):
     async def work():
         async with serving() as server, await Web.open(server) as web:

@@ -24,6 +24,14 @@ def test_every_route_is_described(run):
     run(work())
 
 
+@pytest.mark.parametrize("has_tokens", [True, False])
+def test_tokens_are_described_where_there_are_some(has_tokens):
+    paths = document(has_tokens)["paths"]
+    for path in ("/v1/get", "/v1/scan", "/v1/count"):
+        names = [one["name"] for one in paths[path]["get"]["parameters"]]
+        assert ("after" in names) == has_tokens
+
+
 @pytest.mark.parametrize("token", [None, "a-token-of-the-tests"])
 def test_schemathesis_finds_nothing(token, tmp_path):
     with LiveServer(token=token) as live:

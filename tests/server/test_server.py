@@ -1,4 +1,4 @@
-"""Starting, stopping with answers on their way, and TLS."""
+"""Starting, stopping with notice and with answers on their way, and TLS."""
 
 import asyncio
 import socket
@@ -138,6 +138,38 @@ def test_a_stopped_server_takes_nobody_in(run):
     run(work())
 
 
+def test_readiness_while_it_drains(run):
+    async def work():
+        async with serving() as server, await Web.open(server) as web:
+            assert (await web.get("/readyz")).status == 200
+            server._port.draining = True
+            answer = await web.get("/readyz")
+            assert (answer.status, answer.json) == (503, {"status": "stopping"})
+            assert answer.headers["connection"] == "close"
+            server._port.draining = False
+
+    run(work())
+
+
+def test_readiness_before_the_end(run):
+    """Who asks anew is told, and all others are served as before."""
+
+    async def work():
+        async with serving(notice_seconds=0.3) as server, await Web.open(server) as old:
+            assert (await old.get("/readyz")).status == 200
+            notice = asyncio.ensure_future(server.give_notice())
+            await until(lambda: not server._port.ready)
+            async with await Web.open(server) as new:
+                for web in (old, new):
+                    assert (await web.get("/readyz")).status == 503
+                    assert (await web.get("/livez")).status == 200
+                    assert (await web.get("/v1/count")).json == 0
+            assert not notice.done()
+            await notice
+
+    run(work())
+
+
 # TLS.
 
 
@@ -189,9 +221,88 @@ def test_whoever_does_not_speak_tls_is_sent_away(run, certificate, caplog):
             for data in (b"", packed((1, "get", "k")), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"):
                 async with await Wire.open(server) as wire:
                     wire.writer.write(data)
+                    await until(lambda: server._port.open)
                     assert packed("v") not in await wire.rest()
+                    await until(lambda: not server._port.open)
+            async with await Wire.open(server) as wire:  # which leaves
+                await until(lambda: server._port.open)
+            await until(lambda: not server._port.open)
             async with await Wire.open(server, context) as wire:
                 assert await wire.call("get", "k") is None
+
+    run(work())
+    late, wrong, http, half = lines_of(caplog)
+    assert "no TLS handshake came (request_seconds)" in late
+    assert "no TLS: WRONG_VERSION_NUMBER" in wrong
+    assert "no TLS: HTTP_REQUEST" in http
+    assert "no TLS handshake came (request_seconds)" in half
+
+
+def test_handshakes_count_as_connections(run, certificate, caplog):
+    files, context = certificate
+
+    async def work():
+        async with serving(**files, max_connections=2) as server, await Wire.open(server) as idle:
+            async with await Wire.open(server, context) as wire:
+                assert await wire.call("get", "k") is None
+                assert server.service.connections == 2
+                async with await Wire.open(server) as refused:
+                    assert await refused.rest() == b""
+            idle.writer.transport.abort()
+            await until(lambda: not server._port.open)
+            async with await Wire.open(server, context) as wire:
+                assert await wire.call("get", "k") is None
+                loop = asyncio.get_running_loop()
+                started = loop.time()
+                async with await Wire.open(server):  # half a handshake does not hold up the end
+                    await until(lambda: server.service.connections == 2)
+                    await server.stop()
+                    assert loop.time() - started < 2
+
+    run(work())
+    assert len(lines_of(caplog)) == 1
+
+
+@pytest.mark.parametrize("speaks", [Wire, Web])
+def test_who_does_not_read_by_tls_is_dropped(run, certificate, caplog, speaks):
+    """Also if it asked for a single answer, all of which TLS has taken in."""
+    files, context = certificate
+
+    async def work():
+        secure = serving(**files, stall_seconds=0.2)
+        async with secure as server, await speaks.open(server, context) as lazy:
+            fill(server, 20_000)
+            lazy.writer.transport.pause_reading()
+            if speaks is Wire:
+                lazy.send((1, *SCAN))
+            else:
+                lazy.ask("GET", "/v1/scan?prefix=k|")
+            await until(lambda: server.service.calls["scan"])
+            [session] = server._port.open
+            assert session.held() > 10_000_000
+            await until(lambda: not server._port.open)
+
+    run(work())
+    [line] = lines_of(caplog)
+    assert "does not read its answers (stall_seconds)" in line
+
+
+def test_who_reads_late_by_tls_gets_everything(run, certificate, caplog):
+    files, context = certificate
+
+    async def work():
+        async with serving(**files) as server, await Wire.open(server, context) as lazy:
+            fill(server, 2000)
+            lazy.writer.transport.pause_reading()
+            lazy.send(*((n, *SCAN) for n in range(1, 31)))
+            await until(lambda: any(session._stalled for session in server._port.open))
+            served = server.service.calls["scan"]
+            await asyncio.sleep(0.1)
+            assert server.service.calls["scan"] <= served + 1 < 30
+            lazy.writer.transport.resume_reading()
+            replies = await lazy.replies(30)
+            assert [reply[0] for reply in replies] == list(range(1, 31))
+            assert await lazy.call("get", "k") is None
 
     run(work())
     assert lines_of(caplog) == []

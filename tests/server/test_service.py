@@ -11,8 +11,8 @@ from pequod.server.service import Service
 
 @pytest.fixture
 def service():
-    limits = ServerConfig(max_rows=10, max_reply=2000, max_key=20, max_value=100, max_join=100)
-    return Service(Cache(), limits)
+    limits = {"max_rows": 10, "max_batch": 6, "max_reply": 2000, "max_key": 20}
+    return Service(Cache(), ServerConfig(**limits, max_value=100, max_join=100))
 
 
 @pytest.fixture
@@ -22,10 +22,12 @@ def methods(service):
 
 def test_rows_at_once(methods):
     rows = [(f"k|{number:02}", "v") for number in range(11)]
-    with pytest.raises(TooLarge, match="max_rows"):
-        methods["put_many"](rows)
+    for write in (methods["put_many"], methods["write"]):
+        with pytest.raises(TooLarge, match="max_batch"):
+            write(rows[:7])
     assert methods["count"]("", "z") == 0
-    methods["put_many"](rows[:10])
+    methods["put_many"](rows[:6])
+    methods["write"](rows[6:10])
     assert methods["scan"]("k|", "k}") == rows[:10]
     methods["put"](*rows[10])
     with pytest.raises(TooLarge, match="iterate"):
@@ -33,6 +35,8 @@ def test_rows_at_once(methods):
     with pytest.raises(TooLarge, match="iterate"):
         methods["scan"]("k|", "k}", 11)
     assert len(methods["scan"]("k|", "k}", 10)) == 10
+    with pytest.raises(TooLarge, match="part by part"):
+        methods["digest"]("k|", "k}")
     with pytest.raises(TooLarge, match="part by part"):
         methods["remove_range"]("k|", "k}")
     assert methods["remove_range"]("k|", "k|05") == 5

@@ -170,6 +170,40 @@ def test_a_client_that_reads_slowly_is_not_dropped(run, caplog, speaks):
     assert lines_of(caplog) == []
 
 
+# All clients together.
+
+
+def test_those_who_hold_most_are_dropped_if_all_together_hold_too_much(run, caplog):
+    starts = {
+        "answers": packed((1, *SCAN)),
+        "answer": b"GET /v1/scan?prefix=k| HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "request": packed((1, "put", "k", "v" * 6_000_000))[:-1],
+        "body": b"POST /rpc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 7000000\r\n\r\n" + b"[" * 6_000_000,
+    }
+
+    async def work(data):
+        async with (
+            serving(max_pending=8_000_000, max_value=4_000_000) as server,
+            await Wire.open(server) as other,
+        ):
+            fill(server, 10_000)
+            assert await other.call("get", "k") is None
+            async with await Wire.open(server) as little, await Wire.open(server) as much:
+                little.writer.write(packed((1, "put", "k", "v" * 3_000_000))[:-1])
+                await until(lambda: any(one.held() > 2_000_000 for one in server._port.open))
+                much.writer.transport.pause_reading()
+                much.writer.write(data)
+                await until(lambda: len(server._port.open) == 2)
+                little.writer.write(b"v")
+                assert await little.reply() == (1, None, None)
+            assert await other.call("get", "k") == "v" * 3_000_000
+
+    for data in starts.values():
+        run(work(data))
+    assert ["(max_pending)" in line for line in lines_of(caplog)] == [True] * len(starts)
+
+
 # Deadlines.
 
 
