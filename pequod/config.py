@@ -103,7 +103,7 @@ class ServerConfig:
         "size", 1 << 30, "bytes that all clients together have not read, or not sent to the end"
     )
     max_rows: int = _setting("count", 100_000, "rows of a scan")
-    max_batch: int = _setting("count", 10_000, "rows of one put_many or remove_range")
+    max_batch: int = _setting("count", 100_000, "rows of one put_many or remove_range")
     max_key: int = _setting("count", 4096, "characters of a key", 1, 4096)
     max_value: int = _setting("size", 1 << 20, "characters or bytes of a value")
     max_join: int = _setting("size", 64 << 10, "bytes of a text of joins", 1, 64 << 10)
