@@ -41,7 +41,7 @@ class HomeSession:
             "write": write,
             "beat": self._beat,
             "joins": self._learn,
-            "leaving": self._leaving,
+            "leaving": home.leaving,
             "add_join": lambda text: joins("add", text),
             "drop_join": lambda name: joins("drop", name),
         }
@@ -91,9 +91,6 @@ class HomeSession:
         if digest != self._agreement.digest:
             self.tell_joins()
         return self._home.log.number
-
-    def _leaving(self, node: str, first: str) -> Any:
-        return self._home.leaving(node, first)
 
     def _learn(self, rows: Iterable[Sequence[object]]) -> None:
         if self._agreement.merge(rows):

@@ -9,7 +9,7 @@ that is only asked for rows, is nothing special.
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,7 +21,14 @@ from pequod.cluster.partition import ClusterMap
 from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription, Timing
 from pequod.engine.cache import Cache
-from pequod.errors import MissingData, Moving, PequodError, SourceDown
+from pequod.errors import (
+    BadRequest,
+    MissingData,
+    Moving,
+    PequodError,
+    SourceDown,
+    UnknownMethod,
+)
 from pequod.keys import KeyRange, Pair
 from pequod.server.behind import Behind
 from pequod.server.joining import ClusterJoins
@@ -63,7 +70,6 @@ class Node:
         self._connect = connect
         self._read_seconds = read_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._retired: set[str] = set()  # homes that gave all their rows away
         self._is_telling = False
         self._sessions: dict[HomeSession, None] = {}
         for one in partitions.partitions:
@@ -90,11 +96,12 @@ class Node:
         return Subscription(
             home,
             self._cache,
-            self._link,
+            self.link,
             lambda: (self.name, self.map.version),
             lambda: self.joins.agreement.digest,
             timing=self.timing,
             clock=self.clock,
+            patience=self._read_seconds,
             heard=self._heard,
             other=partial(self.joins.told, home),
         )
@@ -105,9 +112,9 @@ class Node:
         return self._database is not None
 
     @property
-    def sink(self) -> Cache | Recorded:
+    def sink(self) -> Recorded:
         """Where a database tells its changes."""
-        return self.base if self.home is None else Recorded(self.base, self.home, self._new_epoch)
+        return Recorded(self.base, lambda: self.home, self._new_epoch)
 
     def become_home(self) -> None:
         """Be ready to have rows, if not so yet."""
@@ -140,11 +147,9 @@ class Node:
         for home, subscription in list(self.subscriptions.items()):
             subscription.begin_anew()
             if home not in partitions.homes:
-                self._retired.add(home)
                 del self.subscriptions[home]
                 self._tasks.pop(home).cancel()
         for home in partitions.homes:
-            self._retired.discard(home)
             if home not in self.subscriptions:
                 subscription = self.subscriptions[home] = self._subscription(home)
                 self._tasks[home] = asyncio.ensure_future(subscription.run())
@@ -177,12 +182,12 @@ class Node:
 
     # Links.
 
-    async def _link(
+    async def link(
         self, home: str, received: Callable[[Message], None], lost: Callable[[], None]
     ) -> Link:
         if home == self.name:
             return _OwnLink(self, received, lost)
-        return await self._connect(home, received, lost)
+        return await self._connect(self.map.nodes[home], received, lost)
 
     def session(
         self,
@@ -192,7 +197,7 @@ class Node:
     ) -> HomeSession:
         """What another server talks to; `end` cuts it off."""
         if self.home is None:
-            raise SourceDown(f"node {self.name} is no home: it only computes")
+            raise UnknownMethod(f"node {self.name} is no home: it only computes")
         session = HomeSession(
             self.home,
             self.joins.agreement,
@@ -264,7 +269,10 @@ class Node:
     async def _write_database(
         self, home: Home, database: Source, changes: Sequence[KeyChange]
     ) -> tuple[str, int, int]:
-        _, removed = await database.write(changes)
+        writing = asyncio.ensure_future(database.write(changes))
+        self.move.writing.add(writing)
+        writing.add_done_callback(self.move.writing.discard)
+        _, removed = await writing
         return home.epoch, home.log.number, removed
 
     # A source of data for the cache.
@@ -272,9 +280,15 @@ class Node:
     async def load(self, keys: Sequence[KeyRange]) -> list[list[Pair]]:
         """The rows of ranges, from all their homes; changes follow."""
         wanted = self.map.by_home(keys)
-        found = await asyncio.gather(
-            *(self.subscriptions[home].fetch(ranges) for home, ranges in wanted.items())
-        )
+        fetches = [
+            asyncio.ensure_future(self.subscriptions[home].fetch(ranges))
+            for home, ranges in wanted.items()
+        ]
+        try:
+            found = await asyncio.gather(*fetches)
+        finally:
+            for fetch in fetches:  # if one has failed, nobody wants the others
+                fetch.cancel()
         rows = sorted((row for ranges in found for some in ranges for row in some), key=_key)
         return [
             rows[bisect_left(rows, one.first, key=_key) : bisect_left(rows, one.last, key=_key)]
@@ -309,19 +323,19 @@ class Node:
             return await self._write(changes)
 
     def has(self, token: str) -> bool:
-        return all(
-            home in self._retired
-            or (home in self.subscriptions and self.subscriptions[home].has(position))
-            for home, position in cut_of(token).items()
-        )
+        return all(one.has(position) for one, position in self._in_token(token))
 
     async def reach(self, token: str) -> None:
+        for one, position in self._in_token(token):
+            await one.reach(position)
+
+    def _in_token(self, token: str) -> Iterator[tuple[Subscription, Position]]:
+        """The homes of a token; a node that is none any more has given all its rows to others."""
         for home, position in cut_of(token).items():
-            if home in self._retired:
-                continue
-            if home not in self.subscriptions:
-                raise SourceDown(f"{home} of token {token!r:.60} is no home of this cluster")
-            await self.subscriptions[home].reach(position)
+            if home in self.subscriptions:
+                yield self.subscriptions[home], position
+            elif home not in self.map.nodes:
+                raise BadRequest(f"after: {home!r} of token {token!r:.60} is not of this cluster")
 
     def _forgotten(self, keys: KeyRange) -> None:
         for subscription in self.subscriptions.values():

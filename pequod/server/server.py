@@ -196,7 +196,7 @@ def _node(
         config.node,
         partitions,
         cache,
-        connect=Connector(partitions, config.token),
+        connect=Connector(config.token),
         new_epoch=lambda: secrets.token_hex(6),
         clock=clock,
         max_log=config.cluster_log,

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
+from math import inf, nextafter
 from typing import Any, Protocol
 
 import msgpack
@@ -148,7 +149,8 @@ class SimulatedLink:
             return
         network = self.network
         packed = msgpack.packb(message)
-        when = max(network.loop.time() + network.transit(), self._last[forth])
+        # Later than the one before: what is due at one time comes in any order.
+        when = max(network.loop.time() + network.transit(), nextafter(self._last[forth], inf))
         self._last[forth] = when
         network.loop.call_at(when, self._pass, forth, packed)
 

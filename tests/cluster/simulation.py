@@ -54,7 +54,9 @@ class Host:
             name,
             simulation.map,
             self.cache,
-            connect=lambda *args: simulation.network.connect(self, *args),
+            connect=lambda url, *args: simulation.network.connect(
+                self, url.removeprefix("pequod://"), *args
+            ),
             new_epoch=simulation.new_epoch,
             timing=TIMING,
             clock=loop.time,
@@ -123,6 +125,7 @@ class Simulation:
         self.network.delay = self.options["delay"]
         self.network.tell = self.tell
         self.hosts: dict[str, Host] = self.network.hosts
+        self._dead: list[Host] = []  # kept: a task that is collected while it waits is an error
         self.tell(f"{self.options} {self.joins} {self.map.lines()}")
 
     def _random_map(self, number: int) -> str:
@@ -302,6 +305,7 @@ class Simulation:
         self.tell(f"{name} crashes")
         host = self.hosts[name]
         host.kill()
+        self._dead.append(host)
         self.network.drop_links(host, noticed=self.chance.random() < 0.6)
         await asyncio.sleep(self.chance.choice([0.0, 0.1, 0.5, 1.5]))
         self.network.paused.pop(name, None)

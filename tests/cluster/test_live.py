@@ -114,14 +114,18 @@ def test_a_home_that_is_gone_is_missed(tmp_path):
             assert await pq.get(home["b"]) == "at b"
             await servers["b"].stop()
             servers["x"].node._read_seconds = 0.2
+            servers["x"].node.subscriptions["b"]._patience = 0.2
             await until(lambda: servers["x"].node.clock() > servers["x"].node.fresh_until)
             with pytest.raises(SourceDown, match="home b has not been heard of"):
                 await pq.get(home["b"])
+            with pytest.raises(SourceDown, match="home b could not be reached"):
+                await pq.put(home["b"], "lost")
             assert await pq.get(home["a"]) == "at a"
             answer = await pq.read(home["b"], home["b"] + "\0", stale=60)
             assert answer.rows == [(home["b"], "at b")]
             assert answer.age > 0.9
             servers["x"].node._read_seconds = 5.0
+            servers["x"].node.subscriptions["b"]._patience = 5.0
             servers["b"] = await started(path, "b")
             assert await pq.get(home["b"]) is None  # it has no database
             with pytest.raises(DataLost, match="home b has lost"):
