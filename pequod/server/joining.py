@@ -11,12 +11,14 @@ from pequod.cluster.links import Message
 from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription
 from pequod.engine.cache import Cache
-from pequod.errors import JoinError, PequodError, Unavailable
+from pequod.errors import JoinError, PequodError, SourceDown, Unavailable
 from pequod.joins.join import CacheJoin
 from pequod.joins.parser import parse
 from pequod.server.loading import Later
 
 log = logging.getLogger("pequod.cluster")
+
+SPREAD_SECONDS = 2.0  # that a new join waits for homes which are down, or were only just started
 
 
 class ClusterJoins:
@@ -84,17 +86,19 @@ class ClusterJoins:
     async def _spread(self, new: list[str], answer: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Tell the other homes, which may have rows that a join would compute."""
         rows = [tuple(one) for one in self.agreement.rows()]
+        end = asyncio.get_running_loop().time() + SPREAD_SECONDS
         for name, one in self._subscriptions.items():
-            if name == self._node or not one.is_live:
-                continue  # whoever cannot be asked now learns of it later
+            if name == self._node:
+                continue
             try:
-                await one.ask("joins", rows)
+                async with asyncio.timeout_at(end):
+                    await one.ask("joins", rows)
             except JoinError:
                 self._withdraw(new)
                 self._tell()
                 raise
-            except Unavailable as error:
-                log.info("home %s learns of new joins later: %s", name, error)
+            except (TimeoutError, SourceDown, Unavailable) as error:
+                log.warning("home %s learns of new joins later: %r", name, error)
         self._tell()
         return answer
 

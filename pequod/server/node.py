@@ -257,22 +257,30 @@ class Node:
         if self.home is not None:
             self.home.tell_all()
 
-    def _write_home(self, changes: Sequence[KeyChange]) -> tuple[str, int, int]:
+    def _write_home(
+        self, changes: Sequence[KeyChange], tell: Callable[[], object]
+    ) -> tuple[str, int, int]:
         assert self.home is not None, "only a home has sessions"
         changes = [(key, value) for key, value in changes]
         if self._database is not None:
             self.home.check(changes)
-            raise Later(partial(self._write_database, self.home, self._database, changes))
+            raise Later(partial(self._write_database, self.home, self._database, changes, tell))
         number, removed = self.home.write(changes)
+        tell()
         return self.home.epoch, number, removed
 
     async def _write_database(
-        self, home: Home, database: Source, changes: Sequence[KeyChange]
+        self,
+        home: Home,
+        database: Source,
+        changes: Sequence[KeyChange],
+        tell: Callable[[], object],
     ) -> tuple[str, int, int]:
         writing = asyncio.ensure_future(database.write(changes))
         self.move.writing.add(writing)
         writing.add_done_callback(self.move.writing.discard)
         _, removed = await writing
+        tell()
         return home.epoch, home.log.number, removed
 
     # A source of data for the cache.

@@ -1,7 +1,7 @@
 """Real servers of a cluster in one event loop, over real sockets."""
 
 import asyncio
-import sqlite3
+import time
 from urllib.request import urlopen
 
 import pytest
@@ -17,7 +17,8 @@ from pequod import (
     prefix,
 )
 from pequod.cluster.client import ClusterClient
-from tests.cluster.live import JOINS, SCHEMA, TABLES, running, started, until, write_map
+from pequod.cluster.subscriptions import Timing
+from tests.cluster.live import JOINS, running, started, until, with_database, write_map
 
 
 def test_any_server_answers_and_takes_writes(tmp_path):
@@ -66,6 +67,25 @@ def test_a_session_sees_its_writes_at_every_server(tmp_path):
             answer = await session.read(*prefix("t|ann|"), limit=2)
             assert len(answer.rows) == 2
             assert answer.age < 1.0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["memory", "database"])
+def test_a_write_is_not_held_up_until_the_next_probe(tmp_path, kind):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+    durable = with_database(tmp_path) if kind == "database" else {}
+
+    async def scenario():
+        async with running(path, "x") as servers, AsyncClient(servers["x"].url) as pq:
+            for name in "ab":
+                servers[name] = await started(path, name, **durable)
+            await pq.put_many({"p|bob|0000000000": "0", "s|zoe|ann": "0"})
+            began = time.monotonic()
+            for number in range(5):
+                await pq.put(f"p|bob|{number:010}", "1")
+                await pq.put(f"s|zoe|{number}", "1")
+            assert time.monotonic() - began < 10 * Timing().beat / 2
 
     asyncio.run(scenario())
 
@@ -218,11 +238,7 @@ def test_hot_prefixes_are_read_at_several_servers(tmp_path):
 
 def test_a_token_outlives_a_home_with_a_database(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="a", computes="x")
-    (tmp_path / "tables.toml").write_text(TABLES)
-    database = sqlite3.connect(tmp_path / "twip.db")
-    database.executescript(SCHEMA)
-    database.close()
-    durable = {"db": f"sqlite:///{tmp_path / 'twip.db'}", "tables": str(tmp_path / "tables.toml")}
+    durable = with_database(tmp_path)
 
     async def scenario():
         async with running(path, "x") as servers, AsyncClient(servers["x"].url) as pq:

@@ -11,7 +11,7 @@ from pequod import AsyncClient, BadRequest, Unavailable, prefix
 from pequod.cli import cluster
 from pequod.cli.cluster import _apply
 from pequod.cluster.partition import ClusterMap
-from tests.cluster.live import JOINS, SCHEMA, TABLES, running, started, until, write_map
+from tests.cluster.live import JOINS, running, started, until, with_database, write_map
 from tests.oracle import expected_pairs
 
 NAMES = [f"user{number}" for number in range(12)]
@@ -162,10 +162,8 @@ def test_a_node_that_the_others_did_not_know_becomes_a_home(tmp_path):
 
 def test_a_home_made_by_a_map_follows_its_database(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
-    (tmp_path / "tables.toml").write_text(TABLES)
+    durable = with_database(tmp_path)
     database = sqlite3.connect(tmp_path / "twip.db")
-    database.executescript(SCHEMA)
-    durable = {"db": f"sqlite:///{tmp_path / 'twip.db'}", "tables": str(tmp_path / "tables.toml")}
 
     async def scenario():
         async with running(path, "abx", **durable) as servers, AsyncClient(str(path)) as pq:
@@ -190,11 +188,7 @@ def test_a_home_made_by_a_map_follows_its_database(tmp_path):
 
 def test_rows_do_not_move_into_or_out_of_a_database(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
-    (tmp_path / "tables.toml").write_text(TABLES)
-    database = sqlite3.connect(tmp_path / "twip.db")
-    database.executescript(SCHEMA)
-    database.close()
-    durable = {"db": f"sqlite:///{tmp_path / 'twip.db'}", "tables": str(tmp_path / "tables.toml")}
+    durable = with_database(tmp_path)
 
     async def scenario():
         async with running(path, "ab") as servers, AsyncClient(str(path)) as pq:
