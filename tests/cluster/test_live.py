@@ -14,6 +14,7 @@ from pequod import (
     JoinError,
     SourceDown,
     TimedOut,
+    Unavailable,
     prefix,
 )
 from pequod.cluster.client import ClusterClient
@@ -257,3 +258,39 @@ def test_a_token_outlives_a_home_with_a_database(tmp_path):
             assert await session.scan(*prefix("t|ann|")) == []
 
     asyncio.run(scenario())
+
+
+def test_a_watch_goes_on_at_another_server(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="a", computes="xy")
+    path.write_text('compute = ["x", "y"]\n' + path.read_text())
+
+    async def scenario():
+        async with running(path, "axy") as servers, AsyncClient(str(path)) as pq:
+            await pq.add_join(JOINS)
+            await pq.put_many({"s|ann|bob": "1", "p|bob|0000000001": "one"})
+            events = pq.watch(*prefix("t|ann|"))
+            assert (await anext(events)).rows == [("t|ann|0000000001|bob", "one")]
+            for number, node in enumerate(pq.map.readers("t|ann|"), 2):
+                await pq.put(f"p|bob|{number:010}", "more")
+                assert (await anext(events)).key == f"t|ann|{number:010}|bob"
+                await servers[node].stop()
+                if number == 2:
+                    assert len((await anext(events)).rows) == 2
+            servers[node] = await started(path, node)
+            assert len((await anext(events)).rows) == 3
+            await pq.close()
+            with pytest.raises(Unavailable):
+                await anext(events)
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+def test_a_watch_of_nobody(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab")
+
+    async def scenario():
+        async with AsyncClient(str(path)) as pq:
+            with pytest.raises(Unavailable, match="cannot reach"):
+                await anext(pq.watch(*prefix("t|ann|")))
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
