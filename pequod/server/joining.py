@@ -36,8 +36,9 @@ class ClusterJoins:
         subscriptions: Mapping[str, Subscription],
         sessions: Mapping[HomeSession, None],
         changed: Callable[[], object],
+        started: int,
     ) -> None:
-        """Joins that the cache has already are told to the others."""
+        """Joins that the cache has already are told to the others, with when it `started`."""
         self._node = node
         self._cache = cache
         self._base = base
@@ -46,9 +47,10 @@ class ClusterJoins:
         self._changed = changed
         self._parsed: list[CacheJoin] | None = None
         self.agreement = Agreement(node, self._apply)
-        for join in cache.joins():
-            base.adopt_join(join["name"], join["text"])
-            self.agreement.note(join["name"], join["text"])
+        brought = [(join["name"], join["text"]) for join in cache.joins()]
+        for name, text in brought:
+            base.adopt_join(name, text)
+        self.agreement.bring(brought, started)
 
     def parsed(self) -> list[CacheJoin]:
         """The joins that are installed."""
@@ -139,6 +141,11 @@ class ClusterJoins:
         for cache in (self._base, self._cache):
             installed = {join["name"]: join["text"] for join in cache.joins()}
             if name in installed and installed[name] != text:
+                if text is not None and cache is self._cache:
+                    log.error(
+                        "join %s is another one in the cluster, and so it is here: %s; it was %s",
+                        *(name, text, installed[name]),
+                    )
                 cache.drop_join(name)
             if text is not None and installed.get(name) != text:
                 cache.adopt_join(name, text)

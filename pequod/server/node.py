@@ -59,8 +59,12 @@ class Node:
         base: Cache | None = None,
         database: Source | None = None,
         save: Callable[[str], object] = len,
+        started: int = 0,
     ) -> None:
-        """`connect` makes links to other homes; a `database` is where this home's rows live."""
+        """`connect` makes links to other homes; a `database` is where this home's rows live.
+
+        When it is `started`, in milliseconds of all nodes' clocks, matters to joins alone.
+        """
         self.name = name
         self.map = partitions
         self.timing = timing or Timing()
@@ -87,7 +91,7 @@ class Node:
         self._base_loader: Loader | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.joins = ClusterJoins(
-            name, cache, self.base, self.subscriptions, self._sessions, self._forget_behind
+            name, cache, self.base, self.subscriptions, self._sessions, self._forget_behind, started
         )
         self._behind = Behind(self.joins.parsed)
         self.subscriptions.update((home, self._subscription(home)) for home in partitions.homes)

@@ -207,6 +207,7 @@ def _node(
         ),
         database=database,
         save=partial(_save, Path(config.cluster)),
+        started=round(time.time() * 1000),
     )
 
 

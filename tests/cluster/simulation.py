@@ -62,6 +62,7 @@ class Host:
             clock=loop.time,
             read_seconds=1.5,
             max_log=options["max_log"],
+            started=round(loop.time() * 1000),
         )
         self.loader = Loader(self.cache, self.node, seconds=2.0)
         self.methods = Service(self.cache, CONFIG, dict, self.node).caller(BOSS).methods

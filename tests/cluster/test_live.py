@@ -118,6 +118,31 @@ def test_joins_reach_all_and_conflicts_are_refused(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("late", ["a", "x"])
+def test_a_late_joiner_does_not_change_joins(tmp_path, caplog, late):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+    (tmp_path / "joins.pq").write_text(JOINS)
+    (tmp_path / "others.pq").write_text(
+        JOINS.replace("count s", "max s") + "posts: posts|<poster> = count p|<poster>|<time>;"
+    )
+
+    async def scenario():
+        async with running(path, "abx", joins=(str(tmp_path / "joins.pq"),)) as servers:
+            await servers[late].stop()
+            await asyncio.sleep(0.01)
+            servers[late] = await started(path, late, joins=(str(tmp_path / "others.pq"),))
+            await until(lambda: {len(one.cache.joins()) for one in servers.values()} == {3})
+            await until(
+                lambda: len({one.node.joins.agreement.digest for one in servers.values()}) == 1
+            )
+            for server in servers.values():
+                texts = {join["name"]: join["text"] for join in server.cache.joins()}
+                assert texts["followers"] == "followers|<poster> = count s|<user>|<poster>;"
+        assert "join followers is another one in the cluster" in caplog.text
+
+    asyncio.run(scenario())
+
+
 def test_a_home_that_is_gone_is_missed(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
 
