@@ -315,24 +315,27 @@ class Node:
 
     async def write(self, changes: Sequence[KeyChange]) -> tuple[str, int]:
         """Let each home do its part in one step; several homes do not wait for each other."""
-        done = await self._write(changes)
+        done: list[tuple[Position, int]] = []
+        await self._write(changes, done)
         return text_of(position for position, _ in done), sum(removed for _, removed in done)
 
-    async def _write(self, changes: Sequence[KeyChange]) -> list[tuple[Position, int]]:
+    async def _write(self, changes: Sequence[KeyChange], done: list[tuple[Position, int]]) -> None:
+        """Note what is done in that order: of two lives of a home, the later one counts."""
         parts: dict[str, list[KeyChange]] = {}
         for change in changes:
             parts.setdefault(self.map.home_of(change[0]), []).append(change)
-        done = await asyncio.gather(*(self._write_at(home, part) for home, part in parts.items()))
-        return [one for some in done for one in some]
+        await asyncio.gather(*(self._write_at(home, part, done) for home, part in parts.items()))
 
-    async def _write_at(self, home: str, changes: list[KeyChange]) -> list[tuple[Position, int]]:
+    async def _write_at(
+        self, home: str, changes: list[KeyChange], done: list[tuple[Position, int]]
+    ) -> None:
         version = self.map.version
         try:
-            return [await self.subscriptions[home].write(changes)]
+            done.append(await self.subscriptions[home].write(changes))
         except Moving:  # until it has moved; then it goes to where it is
             if version == self.map.version:
                 await asyncio.sleep(MOVING_SECONDS)
-            return await self._write(changes)
+            await self._write(changes, done)
 
     def has(self, token: str) -> bool:
         return all(one.has(position) for one, position in self._in_token(token))

@@ -8,6 +8,7 @@ from pequod.errors import DataLost, SourceDown, Unavailable
 from pequod.keys import KeyRange, prefix
 from tests.cluster.world import (
     CHAOS_SECONDS,
+    QUIET_SECONDS,
     RANGES,
     REQUEST_SECONDS,
     SOURCES,
@@ -71,11 +72,28 @@ class Client:
             task.cancel()
 
     async def _write(self, host: "Host") -> None:
+        simulation, began = self._simulation, asyncio.get_running_loop().time()
         changes = [self._random_change() for _ in range(self._chance.choice([1, 1, 1, 2, 3]))]
         token, _ = await host.call("write", changes)
+        if simulation.is_quiet and asyncio.get_running_loop().time() > began + QUIET_SECONDS:
+            raise Violation(f"nothing holds it up, but {changes} took {QUIET_SECONDS} seconds")
+        self._check_token(changes, cut_of(token))
         self._simulation.tell(f"client {self._number}: {changes} at {host.name}: {token}")
         if self._has_session:
             self._cut = merged(self._cut, cut_of(token))
+
+    def _check_token(self, changes: Any, cut: dict[str, Position]) -> None:
+        """What was written must have happened up to where the token says."""
+        simulation = self._simulation
+        numbers = {(home, epoch): number for home, epoch, number in cut.values()}
+        had = {
+            change
+            for life, history in simulation.histories.items()
+            for _, done in history[: None if life[1] in simulation.kept else numbers.get(life, 0)]
+            for change in done
+        }
+        if not all(tuple(change) in had for change in changes):
+            raise Violation(f"the token {cut} does not include all of {changes}")
 
     def _random_change(self) -> tuple[str, str | None]:
         chance = self._chance

@@ -20,12 +20,13 @@ from itertools import count
 from typing import Any
 
 from pequod.client.tokens import Position
+from pequod.cluster import home as homes
 from pequod.cluster.home import Log
 from pequod.cluster.partition import ClusterMap
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.errors import MissingData, PequodError, SourceDown, Unavailable
-from pequod.keys import prefix
+from pequod.keys import EVERYTHING, KeyRange
 from pequod.server.access import ADMIN, Principal
 from pequod.server.loading import Later, Loader
 from pequod.server.node import Node
@@ -33,7 +34,15 @@ from pequod.server.service import Service
 from tests.cluster.clients import Client
 from tests.cluster.network import Network
 from tests.cluster.virtual import VirtualLoop, run
-from tests.cluster.world import CHAOS_SECONDS, HEAL_SECONDS, JOINS, RANGES, TIMING, Violation
+from tests.cluster.world import (
+    CHAOS_SECONDS,
+    HEAL_SECONDS,
+    JOINS,
+    RANGES,
+    TABLES,
+    TIMING,
+    Violation,
+)
 from tests.oracle import between, expected_rows
 
 CONFIG = ServerConfig()
@@ -117,7 +126,10 @@ class Simulation:
             "homes": chance.choice([1, 2, 3]),
             "computes": chance.choice([0, 1, 1, 2]),
             "moves": chance.choice([0, 0, 0, 1, 2]),
+            "max_ahead": chance.choice([100, 1 << 20]),
+            "max_push": chance.choice([2, 2000]),
         }
+        homes.MAX_PUSH = self.options["max_push"]
         if self.options["moves"]:  # all nodes must run for that
             self.options["crash"] = 0
         self.joins = chance.sample(JOINS, chance.choice([1, 2, 3]))
@@ -128,6 +140,12 @@ class Simulation:
         self.hosts: dict[str, Host] = self.network.hosts
         self._dead: list[Host] = []  # kept: a task that is collected while it waits is an error
         self.tell(f"{self.options} {self.joins} {self.map.lines()}")
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if nothing happens that could hold up a write."""
+        faults = ("loss", "partition", "crash", "pause", "breaking", "moves")
+        return self.options["delay"] <= 0.005 and not any(map(self.options.get, faults))
 
     def _random_map(self, number: int) -> str:
         """A map with so many homes, in TOML."""
@@ -161,6 +179,7 @@ class Simulation:
 
     def record(self, home: Any, inherited: dict[str, Any] | None = None) -> None:
         """Keep all that a home does, beside it, from the rows on that it begins with."""
+        home._max_ahead = self.options["max_ahead"]
         history = self.histories[home.name, home.epoch] = []
         self.inherited[home.name, home.epoch] = inherited or {}
         self.lives.setdefault(home.name, []).append((self.loop.time(), home.epoch))
@@ -218,11 +237,11 @@ class Simulation:
         self._wake()
         await moves
         await self._heal()
-        await self._check_all("after the faults")
+        await self._check_all("after the faults", [EVERYTHING])
         for host in self.hosts.values():
-            host.cache.evict(prefix(""))
+            host.cache.evict(EVERYTHING)
         await self._check_dropped()
-        await self._check_all("after evicting everything")
+        await self._check_all("after evicting everything", TABLES)
 
     async def _chaos(self) -> None:
         chance, options, network = self.chance, self.options, self.network
@@ -322,12 +341,12 @@ class Simulation:
                 for name in ("resumed", "restarted", "gaps"):
                     self.reached[name] = self.reached.get(name, 0) + getattr(one, name)
 
-    async def _check_all(self, when: str) -> None:
+    async def _check_all(self, when: str, ranges: Sequence[KeyRange]) -> None:
         cut = self.now()
         rows = expected_rows(self.joins, self.base_at(cut))
         for name, host in self.hosts.items():
             host.cache._check()
-            for keys in RANGES:
+            for keys in ranges:
                 try:
                     found = [tuple(row) for row in await host.call("scan", *keys)]
                 except PequodError as error:

@@ -15,6 +15,7 @@ SOURCES = {"t": "sp", "f": "s", "c": "s", "l": "p", "u": "sp", "s": "s", "p": "p
 
 USERS = "abcd"
 TIMING = Timing(beat=0.4, suspect=0.9, silence=1.0, first_pause=0.05, last_pause=0.4)
+QUIET_SECONDS = 0.2  # that a write may take where nothing is wrong; less than a beat
 CHAOS_SECONDS, HEAL_SECONDS, REQUEST_SECONDS = 3.0, 2.5, 2.5
 
 RANGES = [
@@ -31,6 +32,10 @@ RANGES = [
     KeyRange("l|", "m|"),
     prefix("u|a|"),
 ]
+
+
+# All that there is, table by table.
+TABLES = [prefix(f"{table}|") for table in SOURCES]
 
 
 class Violation(AssertionError):
