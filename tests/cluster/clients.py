@@ -36,7 +36,7 @@ class Client:
         loop = self._simulation.loop
         end = loop.time() + CHAOS_SECONDS
         while loop.time() < end:
-            await asyncio.sleep(self._chance.expovariate(1 / 0.2))
+            await asyncio.sleep(self._chance.expovariate(1 / 0.15))
             host = self._simulation.hosts[self._chance.choice(list(self._simulation.hosts))]
             work = self._write(host) if self._chance.random() < 0.55 else self._read(host)
             began = loop.time()
