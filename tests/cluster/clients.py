@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from pequod.client.tokens import Position, cut_of, merged, text_of
 from pequod.errors import DataLost, SourceDown, Unavailable
-from pequod.keys import KeyRange, prefix
+from pequod.keys import KeyRange
 from tests.cluster.world import (
     CHAOS_SECONDS,
     QUIET_SECONDS,
     RANGES,
     REQUEST_SECONDS,
-    SOURCES,
     TIMING,
     USERS,
     Violation,
@@ -107,6 +106,7 @@ class Client:
         keys = chance.choice(RANGES)
         stale = chance.choice([None, None, None, 30.0])
         after = text_of(self._cut.values()) if self._has_session else None
+        partitions = host.node.map
         answer = await host.call("read", *keys, None, False, after or None, stale)
         if host.is_dead:
             return
@@ -119,6 +119,9 @@ class Client:
             raise Violation(
                 f"{host.name} claims that {keys} at {answer['cut']} is\n{rows}\nnot\n{expected}"
             )
+        homes = {home for _, some in partitions.pieces(keys) for home in some}
+        if partitions is host.node.map and not homes <= cut.keys():
+            raise Violation(f"{host.name} says nothing of {homes - cut.keys()}, which have {keys}")
         self._check_session(host, cut)
         self._check_age(cut, keys, answer["age"], stale)
 
@@ -151,9 +154,3 @@ class Client:
             had = sum(1 for when, _ in history if when < moment)
             if cut[home].number < had:
                 raise Violation(f"{cut[home]} lacks changes up to {had}, older than {age} seconds")
-
-
-def _behind(keys: KeyRange) -> list[KeyRange]:
-    """The base tables that may matter for a range."""
-    tables = [t for t in SOURCES if prefix(f"{t}|").overlaps(keys)]
-    return [prefix(f"{source}|") for table in tables for source in SOURCES[table]]

@@ -174,6 +174,17 @@ def renew_without_epoch(self: Home, epoch: str) -> None:
         self._start(subscriber, resumed=False)
 
 
+async def load_from_one(self: Node, keys: Any) -> Any:
+    """Of several homes that may have rows of a range, one is asked."""
+    wanted = dict(list(self.map.by_home(keys).items())[:1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self.map, "by_home", lambda _: wanted)
+        return await load(self, keys)
+
+
+load = Node.load
+
+
 def tell_only_what_is_wanted(self: HomeSession) -> None:
     """Who has written waits for the next probe to know the number."""
 
@@ -219,6 +230,7 @@ PLANTED: dict[str, list[tuple[object, str, object]]] = {
     "a batch loses its end": [(Home, "_push", tell_the_first_part)],
     "a row stays behind in a move": [(Home, "leaving", leave_one_out)],
     "a new map is no new life": [(Home, "renew", renew_without_epoch)],
+    "a home is not asked": [(Node, "load", load_from_one)],
     "a write waits for the next probe": [(HomeSession, "_tell", tell_only_what_is_wanted)],
 }
 
