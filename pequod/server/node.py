@@ -9,7 +9,7 @@ that is only asked for rows, is nothing special.
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -25,7 +25,6 @@ from pequod.errors import (
     BadRequest,
     MissingData,
     Moving,
-    PequodError,
     SourceDown,
     UnknownMethod,
 )
@@ -34,6 +33,7 @@ from pequod.server.behind import Behind
 from pequod.server.joining import ClusterJoins
 from pequod.server.loading import Later, Loader, Source
 from pequod.server.moving import Move
+from pequod.server.ownlink import OwnLink
 from pequod.server.recorded import Recorded
 
 _key = itemgetter(0)
@@ -190,7 +190,7 @@ class Node:
         self, home: str, received: Callable[[Message], None], lost: Callable[[], None]
     ) -> Link:
         if home == self.name:
-            return _OwnLink(self, received, lost)
+            return OwnLink(self, received, lost)
         return await self._connect(self.map.nodes[home], received, lost)
 
     def session(
@@ -442,31 +442,3 @@ class Node:
             "restarted": one.restarted,
             "gaps": one.gaps,
         }
-
-
-class _OwnLink:
-    """The link of a node to its own home: a call and no more."""
-
-    bytes = 0
-
-    def __init__(
-        self, node: Node, received: Callable[[Message], None], lost: Callable[[], None]
-    ) -> None:
-        self._node = node
-        self._lost = lost
-        self._session = node.session(received, int, self.close)
-
-    def call(self, method: str, *args: Any) -> Awaitable[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        call = partial(self._session.call, method, *args)
-        try:
-            future.set_result(call())
-        except (MissingData, Later) as reason:
-            return asyncio.ensure_future(self._node.finish_base(call, reason))
-        except PequodError as error:
-            future.set_exception(error)
-        return future
-
-    def close(self) -> None:
-        self._node.close_session(self._session)
-        self._lost()
