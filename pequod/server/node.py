@@ -291,7 +291,8 @@ class Node:
 
     async def load(self, keys: Sequence[KeyRange]) -> list[list[Pair]]:
         """The rows of ranges, from all their homes; changes follow."""
-        wanted = self.map.by_home(keys)
+        partitions = self.map
+        wanted = partitions.by_home(keys)
         fetches = [
             asyncio.ensure_future(self.subscriptions[home].fetch(ranges))
             for home, ranges in wanted.items()
@@ -301,6 +302,8 @@ class Node:
         finally:
             for fetch in fetches:  # if one has failed, nobody wants the others
                 fetch.cancel()
+        if partitions is not self.map:  # some may have been asked for what is not theirs any more
+            return await self.load(keys)
         rows = sorted((row for ranges in found for some in ranges for row in some), key=_key)
         return [
             rows[bisect_left(rows, one.first, key=_key) : bisect_left(rows, one.last, key=_key)]
