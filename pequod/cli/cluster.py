@@ -183,13 +183,13 @@ async def _apply(partitions: ClusterMap, text: str, timeout: float) -> None:
                     f"home {min(strangers)} of node {name} is not in the new map; keep it as a node"
                 )
         try:
-            for step in ("freeze", "pull"):
+            for step in ("freeze", "pull", "leave"):
                 await _step(clients, step, text)
         except BaseException:
-            await _step(clients, "thaw", text)
+            with contextlib.suppress(PequodError):  # whoever is dead starts with the old map
+                await _step(clients, "thaw", text)
             raise
-        for step in ("leave", "switch"):
-            await _step(clients, step, text)
+        await _step(clients, "switch", text)
 
 
 async def _step(clients: dict[str, AsyncClient], step: str, text: str) -> None:

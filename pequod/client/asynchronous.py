@@ -6,6 +6,7 @@ One connection serves any number of tasks (`pipelined.py`); the client makes it,
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -165,14 +166,22 @@ class AsyncClient(Claiming):
         If the connection is lost, it goes on where it was, or, if too much was missed, with a
         new `init`.
         """
+        async with aclosing(self._watch(first, last)) as events:
+            async for event in events:
+                yield event
+
+    async def _watch(
+        self, first: str, last: str, patience: float | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """The same; with `patience` it ends with the connection, which is waited for so long."""
         seen: str | None = None
         has_begun = False
         backoff = Backoff()
         while True:
             try:
-                connection = await self._connect(self._deadline())
+                connection = await self._connect(self._deadline(patience))
             except Unavailable:
-                if self._closed or not has_begun:
+                if self._closed or not has_begun or patience is not None:
                     raise
                 continue  # connecting has pauses of its own
             topic, events = connection.subscribe()
@@ -184,7 +193,7 @@ class AsyncClient(Claiming):
                     yield event
                 seen = None  # we were too slow, and start again
             except Unavailable:
-                if self._closed:
+                if self._closed or patience is not None:
                     raise
                 if connection.is_open:  # the server itself said so, and may soon be better
                     await asyncio.sleep(backoff.next_seconds())
@@ -213,13 +222,18 @@ class AsyncClient(Claiming):
         await self.close()
 
     async def _call(
-        self, method: str, args: tuple[Any, ...], read: Callable[[Any], Result]
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        read: Callable[[Any], Result],
+        patience: float | None = None,
     ) -> Result:
+        """The result of a call; a connection is waited for so long, or for the timeout."""
         connection = self._connection
         end = None
         while True:
             if connection is None or not connection.is_open:
-                end = end or self._deadline()
+                end = end or self._deadline(patience)
                 connection = await self._connect(end)
             try:
                 return read(await connection.call(method, args))
@@ -230,8 +244,9 @@ class AsyncClient(Claiming):
                 if method not in REPEATABLE or self._closed or connection.is_open:
                     raise
 
-    def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._timeout
+    def _deadline(self, patience: float | None = None) -> float:
+        seconds = self._timeout if patience is None else min(patience, self._timeout)
+        return asyncio.get_running_loop().time() + seconds
 
     async def _connect(self, end: float) -> Connection:
         """An open connection, made by one task for all that wait for it."""

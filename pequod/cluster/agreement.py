@@ -3,7 +3,9 @@
 A join is known by its name, with its text, or none if it was dropped, and a stamp: the later stamp
 wins everywhere, so it does not matter who tells whom, how often and in which order. One home, the
 first of the map, gives out the stamps, so that of two conflicting definitions one is refused;
-but all servers keep all stamps, and bring a home that was started again up to date.
+but all servers keep all stamps, and bring a home that was started again up to date. What a server
+brings along from its files counts less than all that, and the less the later it was started: a
+late joiner does not change the joins of a cluster.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,11 +42,16 @@ class Agreement:
         """All that is known, to tell others."""
         return sorted(self._known.values(), key=lambda one: one.stamp)
 
+    def bring(self, joins: Iterable[tuple[str, str]], moment: int) -> None:
+        """These were here at the start, which was at that moment: a number that grows."""
+        for place, (name, text) in enumerate(joins):
+            self._learn(Known(name, text, place - moment, self._node))
+
     def note(self, name: str, text: str | None) -> None:
         """This has been done here, and is the latest."""
         known = self._known.get(name)
         if known is None or known.text != text:
-            number = 1 + max((one.number for one in self._known.values()), default=0)
+            number = 1 + max([0, *(one.number for one in self._known.values())])
             self._learn(Known(name, text, number, self._node))
 
     def merge(self, rows: Iterable[Sequence[object]]) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 from pequod.client.address import address_of
 from pequod.client.calls import MAX_REPLY, check_reply, failure_of
 from pequod.cluster.links import Lost, Message
-from pequod.cluster.partition import ClusterMap
 from pequod.errors import PequodError, ProtocolError
 from pequod.wire import BROKEN, PUSH_ID, packer, reply_unpacker
 
@@ -18,17 +17,16 @@ PEER = "peer"  # method and topic
 
 
 class Connector:
-    """Makes links to the homes of a map."""
+    """Makes links to homes."""
 
-    def __init__(self, partitions: ClusterMap, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None) -> None:
         """The `token` lets a server in at the others; it is one that may do everything."""
-        self.map = partitions
         self._token = token
 
     async def __call__(
-        self, home: str, received: Callable[[Message], None], lost: Callable[[], None]
+        self, url: str, received: Callable[[Message], None], lost: Callable[[], None]
     ) -> "Connection":
-        host, port, tls, token = address_of(self.map.nodes[home], self._token, None)
+        host, port, tls, token = address_of(url, self._token, None)
         _, connection = await asyncio.get_running_loop().create_connection(
             lambda: Connection(received, lost), host, port, ssl=tls
         )

@@ -20,13 +20,14 @@ KeyChange = tuple[str, Value | None]  # a key and what it is now; None is no val
 START, CHANGES = "start", "changes"  # the messages of a stream
 
 MAX_PUSH = 2000  # changes in a message, unless a single batch has more
+_PAGE_BYTES = 4 << 20  # of rows that move to another home, at once
 _ENTRY_BYTES = 100  # of a change beside its key and value
 
 
 class Base(Protocol):
     """Where the rows of a home are kept: a cache that computes nothing."""
 
-    def scan(self, first: str, last: str) -> list[Pair]: ...
+    def scan(self, first: str, last: str, limit: int | None = None) -> list[Pair]: ...
     def put(self, key: str, value: Value) -> None: ...
     def remove(self, key: str) -> bool: ...
     def check_not_computed(self, key: str) -> None: ...
@@ -164,20 +165,39 @@ class Home:
             subscriber.told = subscriber.looked = 0
             self._start(subscriber, resumed=False)
 
-    def leaving(self, home: str, first: str) -> list[Pair]:
-        """A page of the rows that go to another home with the next map, from a key on."""
+    def leaving(self, home: str, is_durable: bool, first: str) -> tuple[list[Pair], str | None]:
+        """A page of the rows that go to another home with the next map, from a key on.
+
+        Gives the key to go on from, too, or None at the end; the others have their turn meanwhile.
+        """
         if self.next is None:
             raise BadRequest(f"home {self.name} is not asked to give rows away")
-        found: list[Pair] = []
+        if self.is_durable and is_durable:
+            return [], None  # the database that homes share has them
         for one in self.map.partitions:
-            if first >= one.keys.last:
-                continue
-            for key, value in self._base.scan(max(first, one.keys.first), one.keys.last):
-                if self.next.home_of(key) == home and self.map.home_of(key) == self.name:
-                    found.append((key, value))
-                    if len(found) == MAX_PUSH:
-                        return found
-        return found
+            if first < one.keys.last:
+                rows, following = self._page(KeyRange(max(first, one.keys.first), one.keys.last))
+                found = [row for row in rows if self._gives(row[0], home, self.next)]
+                if found and self.is_durable != is_durable:
+                    raise BadRequest(
+                        f"rows of home {self.name} cannot move to {home}: "
+                        "one of them has a database, and the other has not"
+                    )
+                return found, following
+        return [], None
+
+    def _page(self, keys: KeyRange) -> tuple[list[Pair], str]:
+        """The first rows of a range, and from where to go on."""
+        rows = self._base.scan(*keys, MAX_PUSH)
+        size = 0
+        for place, (key, value) in enumerate(rows, 1):
+            size += len(key) + len(value)
+            if size > _PAGE_BYTES or place == MAX_PUSH:
+                return rows[:place], key + "\0"
+        return rows, keys.last
+
+    def _gives(self, key: str, home: str, following: ClusterMap) -> bool:
+        return following.home_of(key) == home and self.map.home_of(key) == self.name
 
     # Subscribers.
 

@@ -32,5 +32,5 @@ class Link(Protocol):
         ...
 
 
-# To a home: its name, what to do with a message that nobody asked for, and when the link is lost.
+# To a home: its address, what to do with messages that nobody asked for, and once it is lost.
 Connect = Callable[[str, Callable[[Message], None], Callable[[], None]], Awaitable[Link]]

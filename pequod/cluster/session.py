@@ -19,12 +19,15 @@ class HomeSession:
         push: Callable[[tuple[object, ...]], None],
         *,
         bytes_ahead: Callable[[], int],
-        write: Callable[[Sequence[KeyChange]], tuple[str, int, int]],
+        write: Callable[[Sequence[KeyChange], Callable[[], object]], tuple[str, int, int]],
         joins: Callable[[str, Any], Any],
         clock: Callable[[], float],
         end: Callable[[], None],
     ) -> None:
-        """`write` does changes and gives epoch, number and rows removed; `joins` adds or drops."""
+        """`write` does changes and gives epoch, number and rows removed; `joins` adds or drops.
+
+        Once changes are done, and before it says so, `write` calls what it is given.
+        """
         self._home = home
         self._agreement = agreement
         self._push = push
@@ -38,10 +41,10 @@ class HomeSession:
             "hello": self._hello,
             "fetch": self._fetch,
             "drop": self._drop,
-            "write": write,
+            "write": lambda changes: write(changes, self._tell),
             "beat": self._beat,
             "joins": self._learn,
-            "leaving": self._leaving,
+            "leaving": home.leaving,
             "add_join": lambda text: joins("add", text),
             "drop_join": lambda name: joins("drop", name),
         }
@@ -86,14 +89,16 @@ class HomeSession:
     def _drop(self, ranges: Iterable[tuple[str, str]]) -> None:
         self._home.drop(self._known(), [KeyRange(*keys) for keys in ranges])
 
+    def _tell(self) -> None:
+        """Whoever writes waits for the number of that, also if it is not about its ranges."""
+        if self._subscriber is not None:
+            self._home.tell(self._subscriber, everything=True)
+
     def _beat(self, digest: str) -> int:
         self._home.tell(self._known(), everything=True)
         if digest != self._agreement.digest:
             self.tell_joins()
         return self._home.log.number
-
-    def _leaving(self, node: str, first: str) -> Any:
-        return self._home.leaving(node, first)
 
     def _learn(self, rows: Iterable[Sequence[object]]) -> None:
         if self._agreement.merge(rows):

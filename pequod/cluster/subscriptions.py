@@ -20,7 +20,7 @@ from pequod.client.tokens import Position
 from pequod.cluster.home import CHANGES, START, KeyChange
 from pequod.cluster.links import Connect, Link, Lost, Message
 from pequod.cluster.ranges import RangeSet
-from pequod.errors import BadRequest, DataLost, Moving, PequodError, Unavailable
+from pequod.errors import BadRequest, DataLost, Moving, PequodError, SourceDown, Unavailable
 from pequod.keys import KeyRange, Pair, Value
 
 log = logging.getLogger("pequod.cluster")
@@ -57,11 +57,13 @@ class Subscription:
         *,
         timing: Timing,
         clock: Callable[[], float],
+        patience: float = 5.0,
         heard: Callable[[], object] = int,
         other: Callable[[Message], object] = id,
     ) -> None:
         """To present oneself there is `hello`, and a `digest` of the joins that are known here.
 
+        Calls wait for a link for the seconds of `patience`.
         `heard` is called when freshness has changed, `other` with messages that are not about rows.
         """
         self.home = home
@@ -78,6 +80,7 @@ class Subscription:
         self._digest = digest
         self._timing = timing
         self._clock = clock
+        self._patience = patience
         self._heard = heard
         self._other = other
         self._link: Link | None = None
@@ -208,6 +211,8 @@ class Subscription:
                 log.debug("home %s: %s", self.home, error)
             except PequodError as error:
                 log.warning("home %s: %s", self.home, error)
+            except Exception:
+                log.exception("home %s: a mistake of ours, and the link begins anew", self.home)
             pause = self._timing.first_pause if self.heard_at > before else pause
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._timing.last_pause)
@@ -324,8 +329,15 @@ class Subscription:
     # Waiting.
 
     async def _live(self) -> Link:
-        while self._link is None:
-            await self._moving()
+        try:
+            async with asyncio.timeout(self._patience):
+                while self._link is None:
+                    await self._moving()
+        except TimeoutError as error:
+            raise SourceDown(
+                f"home {self.home} could not be reached for {self._patience:g} seconds; "
+                "until it is back, its rows cannot be written, and those that are not here not read"
+            ) from error
         return self._link
 
     async def _reach(self, life: int, number: int, link: Link | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput, UnexpectedToken
@@ -50,13 +51,17 @@ def parse(text: str) -> list[CacheJoin]:
         raise BadRequest(f"a join is text, not {type(text).__name__}")
     if len(text) > MAX_TEXT or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
         raise JoinError(f"join text over {MAX_TEXT // 1024} KB; install it in several parts")
-    text = text.removeprefix(_BYTE_ORDER_MARK)
+    return list(_parse(text.removeprefix(_BYTE_ORDER_MARK)))
+
+
+@lru_cache(maxsize=32)  # a server of a cluster parses a join for each of its caches
+def _parse(text: str) -> tuple[CacheJoin, ...]:
     _check_unicode(text)
     try:
         tree = _PARSER.parse(text)
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from error
-    return [_join(text, node) for node in tree.children if isinstance(node, Tree)]
+    return tuple(_join(text, node) for node in tree.children if isinstance(node, Tree))
 
 
 def _check_unicode(text: str) -> None:

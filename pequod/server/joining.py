@@ -11,12 +11,14 @@ from pequod.cluster.links import Message
 from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription
 from pequod.engine.cache import Cache
-from pequod.errors import JoinError, PequodError, Unavailable
+from pequod.errors import JoinError, PequodError, SourceDown, Unavailable
 from pequod.joins.join import CacheJoin
 from pequod.joins.parser import parse
 from pequod.server.loading import Later
 
 log = logging.getLogger("pequod.cluster")
+
+SPREAD_SECONDS = 2.0  # that a new join waits for homes which are down, or were only just started
 
 
 class ClusterJoins:
@@ -34,8 +36,9 @@ class ClusterJoins:
         subscriptions: Mapping[str, Subscription],
         sessions: Mapping[HomeSession, None],
         changed: Callable[[], object],
+        started: int,
     ) -> None:
-        """Joins that the cache has already are told to the others."""
+        """Joins that the cache has already are told to the others, with when it `started`."""
         self._node = node
         self._cache = cache
         self._base = base
@@ -44,9 +47,10 @@ class ClusterJoins:
         self._changed = changed
         self._parsed: list[CacheJoin] | None = None
         self.agreement = Agreement(node, self._apply)
-        for join in cache.joins():
-            base.adopt_join(join["name"], join["text"])
-            self.agreement.note(join["name"], join["text"])
+        brought = [(join["name"], join["text"]) for join in cache.joins()]
+        for name, text in brought:
+            base.adopt_join(name, text)
+        self.agreement.bring(brought, started)
 
     def parsed(self) -> list[CacheJoin]:
         """The joins that are installed."""
@@ -84,17 +88,19 @@ class ClusterJoins:
     async def _spread(self, new: list[str], answer: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Tell the other homes, which may have rows that a join would compute."""
         rows = [tuple(one) for one in self.agreement.rows()]
+        end = asyncio.get_running_loop().time() + SPREAD_SECONDS
         for name, one in self._subscriptions.items():
-            if name == self._node or not one.is_live:
-                continue  # whoever cannot be asked now learns of it later
+            if name == self._node:
+                continue
             try:
-                await one.ask("joins", rows)
+                async with asyncio.timeout_at(end):
+                    await one.ask("joins", rows)
             except JoinError:
                 self._withdraw(new)
                 self._tell()
                 raise
-            except Unavailable as error:
-                log.info("home %s learns of new joins later: %s", name, error)
+            except (TimeoutError, SourceDown, Unavailable) as error:
+                log.warning("home %s learns of new joins later: %r", name, error)
         self._tell()
         return answer
 
@@ -135,6 +141,11 @@ class ClusterJoins:
         for cache in (self._base, self._cache):
             installed = {join["name"]: join["text"] for join in cache.joins()}
             if name in installed and installed[name] != text:
+                if text is not None and cache is self._cache:
+                    log.error(
+                        "join %s is another one in the cluster, and so it is here: %s; it was %s",
+                        *(name, text, installed[name]),
+                    )
                 cache.drop_join(name)
             if text is not None and installed.get(name) != text:
                 cache.adopt_join(name, text)

@@ -58,13 +58,16 @@ class Source(Protocol):
 class Later(Exception):
     """What a call raises that takes time: wait, and then either that is its result, or try again.
 
-    Not one of our errors, so that nobody takes it for one.
+    Not one of our errors, so that nobody takes it for one. What is `patient` may take any time.
     """
 
-    def __init__(self, wait: Callable[[], Awaitable[Any]], *, again: bool = False) -> None:
+    def __init__(
+        self, wait: Callable[[], Awaitable[Any]], *, again: bool = False, patient: bool = False
+    ) -> None:
         super().__init__("this call takes time")
         self.wait = wait
         self.again = again
+        self.patient = patient
 
 
 class _Fetch:
@@ -105,8 +108,9 @@ class Loader:
     async def finish(self, call: Callable[[], Result], reason: MissingData | Later) -> Result:
         """The result of a call that could not be answered at once, for this reason."""
         began = self.ranges
+        is_patient = isinstance(reason, Later) and reason.patient
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(None if is_patient else self._seconds):
                 return await self._finish(call, reason)
         except TimeoutError as error:
             raise SourceDown(

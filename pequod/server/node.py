@@ -9,7 +9,7 @@ that is only asked for rows, is nothing special.
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,12 +21,19 @@ from pequod.cluster.partition import ClusterMap
 from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription, Timing
 from pequod.engine.cache import Cache
-from pequod.errors import MissingData, Moving, PequodError, SourceDown
+from pequod.errors import (
+    BadRequest,
+    MissingData,
+    Moving,
+    SourceDown,
+    UnknownMethod,
+)
 from pequod.keys import KeyRange, Pair
 from pequod.server.behind import Behind
 from pequod.server.joining import ClusterJoins
 from pequod.server.loading import Later, Loader, Source
 from pequod.server.moving import Move
+from pequod.server.ownlink import OwnLink
 from pequod.server.recorded import Recorded
 
 _key = itemgetter(0)
@@ -52,8 +59,12 @@ class Node:
         base: Cache | None = None,
         database: Source | None = None,
         save: Callable[[str], object] = len,
+        started: int = 0,
     ) -> None:
-        """`connect` makes links to other homes; a `database` is where this home's rows live."""
+        """`connect` makes links to other homes; a `database` is where this home's rows live.
+
+        When it is `started`, in milliseconds of all nodes' clocks, matters to joins alone.
+        """
         self.name = name
         self.map = partitions
         self.timing = timing or Timing()
@@ -63,7 +74,6 @@ class Node:
         self._connect = connect
         self._read_seconds = read_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._retired: set[str] = set()  # homes that gave all their rows away
         self._is_telling = False
         self._sessions: dict[HomeSession, None] = {}
         for one in partitions.partitions:
@@ -81,7 +91,7 @@ class Node:
         self._base_loader: Loader | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.joins = ClusterJoins(
-            name, cache, self.base, self.subscriptions, self._sessions, self._forget_behind
+            name, cache, self.base, self.subscriptions, self._sessions, self._forget_behind, started
         )
         self._behind = Behind(self.joins.parsed)
         self.subscriptions.update((home, self._subscription(home)) for home in partitions.homes)
@@ -90,11 +100,12 @@ class Node:
         return Subscription(
             home,
             self._cache,
-            self._link,
+            self.link,
             lambda: (self.name, self.map.version),
             lambda: self.joins.agreement.digest,
             timing=self.timing,
             clock=self.clock,
+            patience=self._read_seconds,
             heard=self._heard,
             other=partial(self.joins.told, home),
         )
@@ -105,9 +116,9 @@ class Node:
         return self._database is not None
 
     @property
-    def sink(self) -> Cache | Recorded:
+    def sink(self) -> Recorded:
         """Where a database tells its changes."""
-        return self.base if self.home is None else Recorded(self.base, self.home, self._new_epoch)
+        return Recorded(self.base, lambda: self.home, self._new_epoch)
 
     def become_home(self) -> None:
         """Be ready to have rows, if not so yet."""
@@ -140,11 +151,9 @@ class Node:
         for home, subscription in list(self.subscriptions.items()):
             subscription.begin_anew()
             if home not in partitions.homes:
-                self._retired.add(home)
                 del self.subscriptions[home]
                 self._tasks.pop(home).cancel()
         for home in partitions.homes:
-            self._retired.discard(home)
             if home not in self.subscriptions:
                 subscription = self.subscriptions[home] = self._subscription(home)
                 self._tasks[home] = asyncio.ensure_future(subscription.run())
@@ -177,12 +186,12 @@ class Node:
 
     # Links.
 
-    async def _link(
+    async def link(
         self, home: str, received: Callable[[Message], None], lost: Callable[[], None]
     ) -> Link:
         if home == self.name:
-            return _OwnLink(self, received, lost)
-        return await self._connect(home, received, lost)
+            return OwnLink(self, received, lost)
+        return await self._connect(self.map.nodes[home], received, lost)
 
     def session(
         self,
@@ -192,7 +201,7 @@ class Node:
     ) -> HomeSession:
         """What another server talks to; `end` cuts it off."""
         if self.home is None:
-            raise SourceDown(f"node {self.name} is no home: it only computes")
+            raise UnknownMethod(f"node {self.name} is no home: it only computes")
         session = HomeSession(
             self.home,
             self.joins.agreement,
@@ -252,29 +261,49 @@ class Node:
         if self.home is not None:
             self.home.tell_all()
 
-    def _write_home(self, changes: Sequence[KeyChange]) -> tuple[str, int, int]:
+    def _write_home(
+        self, changes: Sequence[KeyChange], tell: Callable[[], object]
+    ) -> tuple[str, int, int]:
         assert self.home is not None, "only a home has sessions"
         changes = [(key, value) for key, value in changes]
         if self._database is not None:
             self.home.check(changes)
-            raise Later(partial(self._write_database, self.home, self._database, changes))
+            raise Later(partial(self._write_database, self.home, self._database, changes, tell))
         number, removed = self.home.write(changes)
+        tell()
         return self.home.epoch, number, removed
 
     async def _write_database(
-        self, home: Home, database: Source, changes: Sequence[KeyChange]
+        self,
+        home: Home,
+        database: Source,
+        changes: Sequence[KeyChange],
+        tell: Callable[[], object],
     ) -> tuple[str, int, int]:
-        _, removed = await database.write(changes)
+        writing = asyncio.ensure_future(database.write(changes))
+        self.move.writing.add(writing)
+        writing.add_done_callback(self.move.writing.discard)
+        _, removed = await writing
+        tell()
         return home.epoch, home.log.number, removed
 
     # A source of data for the cache.
 
     async def load(self, keys: Sequence[KeyRange]) -> list[list[Pair]]:
         """The rows of ranges, from all their homes; changes follow."""
-        wanted = self.map.by_home(keys)
-        found = await asyncio.gather(
-            *(self.subscriptions[home].fetch(ranges) for home, ranges in wanted.items())
-        )
+        partitions = self.map
+        wanted = partitions.by_home(keys)
+        fetches = [
+            asyncio.ensure_future(self.subscriptions[home].fetch(ranges))
+            for home, ranges in wanted.items()
+        ]
+        try:
+            found = await asyncio.gather(*fetches)
+        finally:
+            for fetch in fetches:  # if one has failed, nobody wants the others
+                fetch.cancel()
+        if partitions is not self.map:  # some may have been asked for what is not theirs any more
+            return await self.load(keys)
         rows = sorted((row for ranges in found for some in ranges for row in some), key=_key)
         return [
             rows[bisect_left(rows, one.first, key=_key) : bisect_left(rows, one.last, key=_key)]
@@ -289,39 +318,42 @@ class Node:
 
     async def write(self, changes: Sequence[KeyChange]) -> tuple[str, int]:
         """Let each home do its part in one step; several homes do not wait for each other."""
-        done = await self._write(changes)
+        done: list[tuple[Position, int]] = []
+        await self._write(changes, done)
         return text_of(position for position, _ in done), sum(removed for _, removed in done)
 
-    async def _write(self, changes: Sequence[KeyChange]) -> list[tuple[Position, int]]:
+    async def _write(self, changes: Sequence[KeyChange], done: list[tuple[Position, int]]) -> None:
+        """Note what is done in that order: of two lives of a home, the later one counts."""
         parts: dict[str, list[KeyChange]] = {}
         for change in changes:
             parts.setdefault(self.map.home_of(change[0]), []).append(change)
-        done = await asyncio.gather(*(self._write_at(home, part) for home, part in parts.items()))
-        return [one for some in done for one in some]
+        await asyncio.gather(*(self._write_at(home, part, done) for home, part in parts.items()))
 
-    async def _write_at(self, home: str, changes: list[KeyChange]) -> list[tuple[Position, int]]:
+    async def _write_at(
+        self, home: str, changes: list[KeyChange], done: list[tuple[Position, int]]
+    ) -> None:
         version = self.map.version
         try:
-            return [await self.subscriptions[home].write(changes)]
+            done.append(await self.subscriptions[home].write(changes))
         except Moving:  # until it has moved; then it goes to where it is
             if version == self.map.version:
                 await asyncio.sleep(MOVING_SECONDS)
-            return await self._write(changes)
+            await self._write(changes, done)
 
     def has(self, token: str) -> bool:
-        return all(
-            home in self._retired
-            or (home in self.subscriptions and self.subscriptions[home].has(position))
-            for home, position in cut_of(token).items()
-        )
+        return all(one.has(position) for one, position in self._in_token(token))
 
     async def reach(self, token: str) -> None:
+        for one, position in self._in_token(token):
+            await one.reach(position)
+
+    def _in_token(self, token: str) -> Iterator[tuple[Subscription, Position]]:
+        """The homes of a token; a node that is none any more has given all its rows to others."""
         for home, position in cut_of(token).items():
-            if home in self._retired:
-                continue
-            if home not in self.subscriptions:
-                raise SourceDown(f"{home} of token {token!r:.60} is no home of this cluster")
-            await self.subscriptions[home].reach(position)
+            if home in self.subscriptions:
+                yield self.subscriptions[home], position
+            elif home not in self.map.nodes:
+                raise BadRequest(f"after: {home!r} of token {token!r:.60} is not of this cluster")
 
     def _forgotten(self, keys: KeyRange) -> None:
         for subscription in self.subscriptions.values():
@@ -413,31 +445,3 @@ class Node:
             "restarted": one.restarted,
             "gaps": one.gaps,
         }
-
-
-class _OwnLink:
-    """The link of a node to its own home: a call and no more."""
-
-    bytes = 0
-
-    def __init__(
-        self, node: Node, received: Callable[[Message], None], lost: Callable[[], None]
-    ) -> None:
-        self._node = node
-        self._lost = lost
-        self._session = node.session(received, int, self.close)
-
-    def call(self, method: str, *args: Any) -> Awaitable[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        call = partial(self._session.call, method, *args)
-        try:
-            future.set_result(call())
-        except (MissingData, Later) as reason:
-            return asyncio.ensure_future(self._node.finish_base(call, reason))
-        except PequodError as error:
-            future.set_exception(error)
-        return future
-
-    def close(self) -> None:
-        self._node.close_session(self._session)
-        self._lost()

@@ -10,7 +10,10 @@ from pequod.keys import Value
 class Recorded:
     """Where a database puts its changes: into the cache with the home's rows, and on record."""
 
-    def __init__(self, base: Cache, home: Home, new_epoch: Callable[[], str]) -> None:
+    def __init__(
+        self, base: Cache, home: Callable[[], Home | None], new_epoch: Callable[[], str]
+    ) -> None:
+        """`home` is asked each time: with another map, a node may become one, or be one no more."""
         self._base = base
         self._home = home
         self._new_epoch = new_epoch
@@ -25,15 +28,21 @@ class Recorded:
         return removed
 
     def remove_range(self, first: str, last: str) -> int:
-        # Not all rows that go are known here, so subscribers must fetch again.
         removed = self._base.remove_range(first, last)
-        self._home.renew(self._new_epoch())
+        self._renew()
         return removed
 
     def invalidate(self, keys: tuple[str, str]) -> None:
         self._base.invalidate(keys)
-        self._home.renew(self._new_epoch())
+        self._renew()
 
     def _record(self, key: str, value: Value | None) -> None:
-        if self._home.map.is_home(key, self._home.name):
-            self._home.record([(key, value)])
+        home = self._home()
+        if home is not None and home.map.is_home(key, home.name):
+            home.record([(key, value)])
+
+    def _renew(self) -> None:
+        """Not all rows that have changed are known here, so subscribers must fetch again."""
+        home = self._home()
+        if home is not None:
+            home.renew(self._new_epoch())

@@ -207,7 +207,7 @@ def _node(
         config.node,
         partitions,
         cache,
-        connect=Connector(partitions, config.token),
+        connect=Connector(config.token),
         new_epoch=lambda: secrets.token_hex(6),
         clock=clock,
         max_log=config.cluster_log,
@@ -218,6 +218,7 @@ def _node(
         ),
         database=database,
         save=partial(_save, Path(config.cluster)),
+        started=round(time.time() * 1000),
     )
 
 

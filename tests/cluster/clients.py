@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from pequod.client.tokens import Position, cut_of, merged, text_of
 from pequod.errors import DataLost, SourceDown, Unavailable
-from pequod.keys import KeyRange, prefix
+from pequod.keys import KeyRange
 from tests.cluster.world import (
     CHAOS_SECONDS,
+    QUIET_SECONDS,
     RANGES,
     REQUEST_SECONDS,
-    SOURCES,
     TIMING,
     USERS,
     Violation,
@@ -35,7 +35,7 @@ class Client:
         loop = self._simulation.loop
         end = loop.time() + CHAOS_SECONDS
         while loop.time() < end:
-            await asyncio.sleep(self._chance.expovariate(1 / 0.2))
+            await asyncio.sleep(self._chance.expovariate(1 / 0.15))
             host = self._simulation.hosts[self._chance.choice(list(self._simulation.hosts))]
             work = self._write(host) if self._chance.random() < 0.55 else self._read(host)
             began = loop.time()
@@ -71,11 +71,28 @@ class Client:
             task.cancel()
 
     async def _write(self, host: "Host") -> None:
+        simulation, began = self._simulation, asyncio.get_running_loop().time()
         changes = [self._random_change() for _ in range(self._chance.choice([1, 1, 1, 2, 3]))]
         token, _ = await host.call("write", changes)
+        if simulation.is_quiet and asyncio.get_running_loop().time() > began + QUIET_SECONDS:
+            raise Violation(f"nothing holds it up, but {changes} took {QUIET_SECONDS} seconds")
+        self._check_token(changes, cut_of(token))
         self._simulation.tell(f"client {self._number}: {changes} at {host.name}: {token}")
         if self._has_session:
             self._cut = merged(self._cut, cut_of(token))
+
+    def _check_token(self, changes: Any, cut: dict[str, Position]) -> None:
+        """What was written must have happened up to where the token says."""
+        simulation = self._simulation
+        numbers = {(home, epoch): number for home, epoch, number in cut.values()}
+        had = {
+            change
+            for life, history in simulation.histories.items()
+            for _, done in history[: None if life[1] in simulation.kept else numbers.get(life, 0)]
+            for change in done
+        }
+        if not all(tuple(change) in had for change in changes):
+            raise Violation(f"the token {cut} does not include all of {changes}")
 
     def _random_change(self) -> tuple[str, str | None]:
         chance = self._chance
@@ -89,6 +106,7 @@ class Client:
         keys = chance.choice(RANGES)
         stale = chance.choice([None, None, None, 30.0])
         after = text_of(self._cut.values()) if self._has_session else None
+        partitions = host.node.map
         answer = await host.call("read", *keys, None, False, after or None, stale)
         if host.is_dead:
             return
@@ -101,6 +119,9 @@ class Client:
             raise Violation(
                 f"{host.name} claims that {keys} at {answer['cut']} is\n{rows}\nnot\n{expected}"
             )
+        homes = {home for _, some in partitions.pieces(keys) for home in some}
+        if partitions is host.node.map and not homes <= cut.keys():
+            raise Violation(f"{host.name} says nothing of {homes - cut.keys()}, which have {keys}")
         self._check_session(host, cut)
         self._check_age(cut, keys, answer["age"], stale)
 
@@ -133,9 +154,3 @@ class Client:
             had = sum(1 for when, _ in history if when < moment)
             if cut[home].number < had:
                 raise Violation(f"{cut[home]} lacks changes up to {had}, older than {age} seconds")
-
-
-def _behind(keys: KeyRange) -> list[KeyRange]:
-    """The base tables that may matter for a range."""
-    tables = [t for t in SOURCES if prefix(f"{t}|").overlaps(keys)]
-    return [prefix(f"{source}|") for table in tables for source in SOURCES[table]]

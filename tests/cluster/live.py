@@ -1,9 +1,10 @@
 """Clusters of real servers on free ports, for tests."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ def write_map(
     lines += [f'split = [["s|h", "{homes[0]}"], ["s}}", "{homes[-1]}"]]']
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def with_database(directory: Path) -> dict[str, Any]:
+    """The settings of a home whose rows are in a new SQLite database."""
+    (directory / "tables.toml").write_text(TABLES)
+    with closing(sqlite3.connect(directory / "twip.db")) as database:
+        database.executescript(SCHEMA)
+    return {
+        "db": f"sqlite:///{directory / 'twip.db'}",
+        "tables": str(directory / "tables.toml"),
+    }
 
 
 @asynccontextmanager

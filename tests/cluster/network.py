@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
+from math import inf, nextafter
 from typing import Any, Protocol
 
 import msgpack
@@ -106,7 +107,8 @@ class SimulatedLink:
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.is_broken = False
-        self._session: HomeSession = host.node.session(self._push, int, self.break_)
+        self._ahead = 0  # bytes that the home has sent, and that are not read
+        self._session: HomeSession = host.node.session(self._push, lambda: self._ahead, self.break_)
 
     # The caller's end.
 
@@ -148,7 +150,10 @@ class SimulatedLink:
             return
         network = self.network
         packed = msgpack.packb(message)
-        when = max(network.loop.time() + network.transit(), self._last[forth])
+        if not forth:
+            self._ahead += len(packed)
+        # Later than the one before: what is due at one time comes in any order.
+        when = max(network.loop.time() + network.transit(), nextafter(self._last[forth], inf))
         self._last[forth] = when
         network.loop.call_at(when, self._pass, forth, packed)
 
@@ -161,6 +166,10 @@ class SimulatedLink:
         if self.is_broken or receiver.is_dead:
             return
         message = msgpack.unpackb(packed, use_list=False)
+        if not forth:
+            self._ahead -= len(packed)
+            if self._ahead == 0:
+                self.host.node.tell_soon()
         if forth:
             self._answer(*message)
         elif message[0] == 0:

@@ -1,7 +1,7 @@
 """Real servers of a cluster in one event loop, over real sockets."""
 
 import asyncio
-import sqlite3
+import time
 from urllib.request import urlopen
 
 import pytest
@@ -14,10 +14,12 @@ from pequod import (
     JoinError,
     SourceDown,
     TimedOut,
+    Unavailable,
     prefix,
 )
 from pequod.cluster.client import ClusterClient
-from tests.cluster.live import JOINS, SCHEMA, TABLES, running, started, until, write_map
+from pequod.cluster.subscriptions import Timing
+from tests.cluster.live import JOINS, running, started, until, with_database, write_map
 
 
 def test_any_server_answers_and_takes_writes(tmp_path):
@@ -70,6 +72,25 @@ def test_a_session_sees_its_writes_at_every_server(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("kind", ["memory", "database"])
+def test_a_write_is_not_held_up_until_the_next_probe(tmp_path, kind):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+    durable = with_database(tmp_path) if kind == "database" else {}
+
+    async def scenario():
+        async with running(path, "x") as servers, AsyncClient(servers["x"].url) as pq:
+            for name in "ab":
+                servers[name] = await started(path, name, **durable)
+            await pq.put_many({"p|bob|0000000000": "0", "s|zoe|ann": "0"})
+            began = time.monotonic()
+            for number in range(5):
+                await pq.put(f"p|bob|{number:010}", "1")
+                await pq.put(f"s|zoe|{number}", "1")
+            assert time.monotonic() - began < 10 * Timing().beat / 2
+
+    asyncio.run(scenario())
+
+
 def test_joins_reach_all_and_conflicts_are_refused(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
 
@@ -97,6 +118,31 @@ def test_joins_reach_all_and_conflicts_are_refused(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("late", ["a", "x"])
+def test_a_late_joiner_does_not_change_joins(tmp_path, caplog, late):
+    path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
+    (tmp_path / "joins.pq").write_text(JOINS)
+    (tmp_path / "others.pq").write_text(
+        JOINS.replace("count s", "max s") + "posts: posts|<poster> = count p|<poster>|<time>;"
+    )
+
+    async def scenario():
+        async with running(path, "abx", joins=(str(tmp_path / "joins.pq"),)) as servers:
+            await servers[late].stop()
+            await asyncio.sleep(0.01)
+            servers[late] = await started(path, late, joins=(str(tmp_path / "others.pq"),))
+            await until(lambda: {len(one.cache.joins()) for one in servers.values()} == {3})
+            await until(
+                lambda: len({one.node.joins.agreement.digest for one in servers.values()}) == 1
+            )
+            for server in servers.values():
+                texts = {join["name"]: join["text"] for join in server.cache.joins()}
+                assert texts["followers"] == "followers|<poster> = count s|<user>|<poster>;"
+        assert "join followers is another one in the cluster" in caplog.text
+
+    asyncio.run(scenario())
+
+
 def test_a_home_that_is_gone_is_missed(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
 
@@ -114,14 +160,18 @@ def test_a_home_that_is_gone_is_missed(tmp_path):
             assert await pq.get(home["b"]) == "at b"
             await servers["b"].stop()
             servers["x"].node._read_seconds = 0.2
+            servers["x"].node.subscriptions["b"]._patience = 0.2
             await until(lambda: servers["x"].node.clock() > servers["x"].node.fresh_until)
             with pytest.raises(SourceDown, match="home b has not been heard of"):
                 await pq.get(home["b"])
+            with pytest.raises(SourceDown, match="home b could not be reached"):
+                await pq.put(home["b"], "lost")
             assert await pq.get(home["a"]) == "at a"
             answer = await pq.read(home["b"], home["b"] + "\0", stale=60)
             assert answer.rows == [(home["b"], "at b")]
             assert answer.age > 0.9
             servers["x"].node._read_seconds = 5.0
+            servers["x"].node.subscriptions["b"]._patience = 5.0
             servers["b"] = await started(path, "b")
             assert await pq.get(home["b"]) is None  # it has no database
             with pytest.raises(DataLost, match="home b has lost"):
@@ -214,11 +264,7 @@ def test_hot_prefixes_are_read_at_several_servers(tmp_path):
 
 def test_a_token_outlives_a_home_with_a_database(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="a", computes="x")
-    (tmp_path / "tables.toml").write_text(TABLES)
-    database = sqlite3.connect(tmp_path / "twip.db")
-    database.executescript(SCHEMA)
-    database.close()
-    durable = {"db": f"sqlite:///{tmp_path / 'twip.db'}", "tables": str(tmp_path / "tables.toml")}
+    durable = with_database(tmp_path)
 
     async def scenario():
         async with running(path, "x") as servers, AsyncClient(servers["x"].url) as pq:
@@ -237,3 +283,39 @@ def test_a_token_outlives_a_home_with_a_database(tmp_path):
             assert await session.scan(*prefix("t|ann|")) == []
 
     asyncio.run(scenario())
+
+
+def test_a_watch_goes_on_at_another_server(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="a", computes="xy")
+    path.write_text('compute = ["x", "y"]\n' + path.read_text())
+
+    async def scenario():
+        async with running(path, "axy") as servers, AsyncClient(str(path)) as pq:
+            await pq.add_join(JOINS)
+            await pq.put_many({"s|ann|bob": "1", "p|bob|0000000001": "one"})
+            events = pq.watch(*prefix("t|ann|"))
+            assert (await anext(events)).rows == [("t|ann|0000000001|bob", "one")]
+            for number, node in enumerate(pq.map.readers("t|ann|"), 2):
+                await pq.put(f"p|bob|{number:010}", "more")
+                assert (await anext(events)).key == f"t|ann|{number:010}|bob"
+                await servers[node].stop()
+                if number == 2:
+                    assert len((await anext(events)).rows) == 2
+            servers[node] = await started(path, node)
+            assert len((await anext(events)).rows) == 3
+            await pq.close()
+            with pytest.raises(Unavailable):
+                await anext(events)
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+def test_a_watch_of_nobody(tmp_path):
+    path = write_map(tmp_path / "cluster.toml", homes="ab")
+
+    async def scenario():
+        async with AsyncClient(str(path)) as pq:
+            with pytest.raises(Unavailable, match="cannot reach"):
+                await anext(pq.watch(*prefix("t|ann|")))
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))

@@ -1,14 +1,16 @@
 """The simulator bites: each of these bugs, planted on purpose, is caught by it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pequod.client.tokens import Position
 from pequod.cluster.home import Home, Log
+from pequod.cluster.links import Lost
+from pequod.cluster.session import HomeSession
 from pequod.cluster.subscriptions import Subscription
 from pequod.engine.residency import Residency
-from pequod.errors import Moving, PequodError
+from pequod.errors import Moving, PequodError, Unavailable
 from pequod.server.moving import Move
 from pequod.server.node import Node
 from tests.cluster.simulation import simulate
@@ -94,6 +96,99 @@ def write_what_moves(self: Home, changes: Any) -> None:
             raise Moving(key)
 
 
+def claim_too_much(self: Subscription) -> Position:
+    """The cut is one higher than what is here."""
+    return Position(self.home, self.epoch, self.number + bool(len(self.ranges)))
+
+
+def promise_too_little(self: Subscription, changes: Any) -> Any:
+    """The token of a write is that of the state before it."""
+
+    async def written() -> Any:
+        position, removed = await write(self, changes)
+        return position._replace(number=position.number - 1), removed
+
+    return written()
+
+
+write = Subscription.write
+
+
+def hear_now(self: Subscription, sent: float) -> None:
+    """Copies count as fresh from the answer of a probe on, and not from its question."""
+    hear(self, self._clock())
+
+
+hear = Subscription._hear
+
+
+async def subscribe_afterwards(self: Subscription, ranges: Any) -> Any:
+    """Ranges are noted once their rows have come, so that a new link does not ask for them."""
+    link = await self._live()
+    self._send_drops(link)
+    try:
+        number, rows = await link.call("fetch", [tuple(keys) for keys in ranges])
+    except Lost as error:
+        raise Unavailable(str(error)) from error
+    await self._reach(self._life, number)
+    for keys in ranges:
+        self.ranges.add(keys)
+    self._hear(self._clock())
+    return rows
+
+
+def forget_what_was_forgotten(self: Subscription, keys: Any) -> None:
+    """What is evicted is not subscribed to any more here, but the home is not told."""
+    self.ranges.remove(keys)
+
+
+def forget_too_much(self: Subscription, keys: Any) -> None:
+    """Eviction takes the neighbours of a range along: their changes do not come any more."""
+    for one in list(self.ranges):
+        if one.overlaps(keys):
+            self.ranges.remove(one)
+            self._drops.append(one)
+
+
+def tell_the_first_part(self: Home, subscriber: Any, number: int, changes: Any) -> None:
+    """If much has happened, some of it is left out."""
+    push(self, subscriber, number, changes[:2])
+
+
+push = Home._push
+
+
+def leave_one_out(self: Home, home: str, is_durable: bool, first: str) -> Any:
+    """A row is overlooked when rows move."""
+    rows, following = leaving(self, home, is_durable, first)
+    return rows[1:], following
+
+
+leaving = Home.leaving
+
+
+def renew_without_epoch(self: Home, epoch: str) -> None:
+    """After a change of the map, the numbers go on as in the old life."""
+    for subscriber in self.subscribers:
+        subscriber.ranges.clear()
+        self._start(subscriber, resumed=False)
+
+
+async def load_from_one(self: Node, keys: Any) -> Any:
+    """Of several homes that may have rows of a range, one is asked."""
+    wanted = dict(list(self.map.by_home(keys).items())[:1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self.map, "by_home", lambda _: wanted)
+        return await load(self, keys)
+
+
+load = Node.load
+
+
+def tell_only_what_is_wanted(self: HomeSession) -> None:
+    """Who has written waits for the next probe to know the number."""
+
+
 def nothing(*_: Any, **__: Any) -> None:
     """Something that must happen does not."""
 
@@ -106,7 +201,7 @@ def yes(*_: Any) -> bool:
     return True
 
 
-PLANTED: dict[str, list[tuple[object, str, Callable[..., Any]]]] = {
+PLANTED: dict[str, list[tuple[object, str, object]]] = {
     "a gap is not noticed": [(Subscription, "_follow", follow_blindly)],
     "changes are followed from anywhere": [(Subscription, "_follow", follow_any_epoch)],
     "a stream is resumed one too late": [(Home, "welcome", resume_too_late)],
@@ -126,6 +221,17 @@ PLANTED: dict[str, list[tuple[object, str, Callable[..., Any]]]] = {
     "copies outlive the map": [(Subscription, "begin_anew", nothing)],
     "old copies count as fresh": [(Node, "check_fresh", nothing)],
     "tokens are not waited for": [(Node, "has", yes)],
+    "a cut is one too high": [(Subscription, "position", property(claim_too_much))],
+    "a token is one too low": [(Subscription, "write", promise_too_little)],
+    "a probe proves more than it can": [(Subscription, "_hear", hear_now)],
+    "subscribed to when rows have come": [(Subscription, "_fetch", subscribe_afterwards)],
+    "a home is not told of evictions": [(Subscription, "forgotten", forget_what_was_forgotten)],
+    "eviction takes neighbours along": [(Subscription, "forgotten", forget_too_much)],
+    "a batch loses its end": [(Home, "_push", tell_the_first_part)],
+    "a row stays behind in a move": [(Home, "leaving", leave_one_out)],
+    "a new map is no new life": [(Home, "renew", renew_without_epoch)],
+    "a home is not asked": [(Node, "load", load_from_one)],
+    "a write waits for the next probe": [(HomeSession, "_tell", tell_only_what_is_wanted)],
 }
 
 

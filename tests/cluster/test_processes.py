@@ -2,10 +2,9 @@
 
 import asyncio
 import signal
-import sqlite3
 
 from pequod import AsyncClient
-from tests.cluster.live import JOINS, SCHEMA, TABLES, write_map
+from tests.cluster.live import JOINS, with_database, write_map
 from tests.cluster.processes import Processes, User, check_everything
 
 NAMES = ("ann", "bob", "kim", "zoe")
@@ -61,16 +60,7 @@ def test_killed_and_paused(tmp_path):
 def test_a_home_comes_back_from_its_database(tmp_path):
     path = write_map(tmp_path / "cluster.toml", homes="ab", computes="x")
     (tmp_path / "joins.pq").write_text(JOINS)
-    (tmp_path / "tables.toml").write_text(TABLES)
-    database = sqlite3.connect(tmp_path / "twip.db")
-    database.executescript(SCHEMA)
-    database.close()
-    of_homes = [
-        "--db",
-        f"sqlite:///{tmp_path / 'twip.db'}",
-        "--tables",
-        str(tmp_path / "tables.toml"),
-    ]
+    of_homes = [f"--{name}={value}" for name, value in with_database(tmp_path).items()]
 
     async def scenario(processes):
         _, users = await workload(processes, [(killed, "b"), (killed, "a"), (paused, "b")])

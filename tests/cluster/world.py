@@ -10,11 +10,9 @@ LAST = "l|<poster> = max p|<poster>|<time>;"
 PULLED = "u|<user>|<time:2>|<poster> = pull copy p|<poster>|<time> check s|<user>|<poster>;"
 JOINS = (TIMELINE, FANS, COUNTS, LAST, PULLED)
 
-# What each table is made from, spelled out here so that the nodes' own idea of it is not trusted.
-SOURCES = {"t": "sp", "f": "s", "c": "s", "l": "p", "u": "sp", "s": "s", "p": "p"}
-
 USERS = "abcd"
 TIMING = Timing(beat=0.4, suspect=0.9, silence=1.0, first_pause=0.05, last_pause=0.4)
+QUIET_SECONDS = 0.2  # that a write may take where nothing is wrong; less than a beat
 CHAOS_SECONDS, HEAL_SECONDS, REQUEST_SECONDS = 3.0, 2.5, 2.5
 
 RANGES = [

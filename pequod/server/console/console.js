@@ -134,7 +134,7 @@ const WIDE = 720;
 function clusterPicture(cluster, homes, subscribers) {
   const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${subscribers.length ? 190 : 120}`, role: "img" });
   svg.append(shape("title", {}, `node ${cluster.node} and its links`));
-  const at = (place, count) => ((place + 0.5) * WIDE) / Math.max(1, count);
+  const at = (place, count) => ((place + 0.5) * WIDE) / Math.max(1, count) - 60;
   const node = (x, y, kind, name, said) => {
     svg.append(shape("circle", { cx: x, cy: y, r: 14, class: kind }));
     svg.append(shape("text", { x: x + 20, y: y - 2 }, name));
@@ -142,16 +142,16 @@ function clusterPicture(cluster, homes, subscribers) {
   };
   homes.forEach(([name, one], place) => {
     const x = at(place, homes.length);
-    svg.append(shape("path", { d: `M ${x} 30 L ${WIDE / 2} 95`, class: one.live ? "live" : "lost" }));
+    svg.prepend(shape("path", { d: `M ${x} 30 L ${at(0, 1)} 95`, class: one.live ? "live" : "lost" }));
     node(x, 30, one.live ? "fresh" : "missing", name, `${counted(one.ranges, "range")}, change ${number(one.number)}`);
   });
   subscribers.forEach((one, place) => {
     const x = at(place, subscribers.length);
-    svg.append(shape("path", { d: `M ${x} 160 L ${WIDE / 2} 95`, class: one.behind ? "lost" : "live" }));
+    svg.prepend(shape("path", { d: `M ${x} 160 L ${at(0, 1)} 95`, class: one.behind ? "lost" : "live" }));
     node(x, 160, "source", one.node, `${counted(one.ranges, "range")}, ${number(one.behind)} behind`);
   });
   const rows = cluster.home ? `home of ${number(cluster.home.rows)} rows` : "computes";
-  node(WIDE / 2, 95, "fresh", cluster.node, rows);
+  node(at(0, 1), 95, "fresh", cluster.node, rows);
   return svg;
 }
 
