@@ -169,29 +169,22 @@ class Maintenance:
         return status.fresh and (status.expires is None or self.now < status.expires)
 
     def _compute(self, view: View, gap: KeyRange) -> None:
-        """Compute a range that no status range covers, as part of a neighbour if one fits."""
+        """Compute a range that no status range covers, and make it one with its neighbours.
+
+        Only then: until it is complete its links are its own, and go with it if it fails.
+        """
         self.work += 1
-        status = self._neighbour(view, gap)
-        extends = status is not None
-        if status is None:
-            status = StatusRange(view, gap, view.signature(gap), self.tick)
+        status = StatusRange(view, gap, view.signature(gap), self.tick)
         try:
             rows, folds = self._evaluate(status, gap)
         except BaseException:  # out of stack or memory, or interrupted: leave nothing half linked
-            if extends:
-                self.drop(status)
-            else:
-                self._links.unlink_all(status)
+            self._links.unlink_all(status)
             raise
         if rows is None or status.dropped:
-            if not extends or status.dropped:
-                self._links.unlink_all(status)
+            self._links.unlink_all(status)
             return
-        if extends:
-            self._widen(status, gap)
-        else:
-            self._place(status)
-            view.add(status)
+        self._place(status)
+        view.add(status)
         status.expires = self._expiry(status)
         self._spread_expiry(status)
         status.folds.update(folds)
@@ -330,47 +323,42 @@ class Maintenance:
 
     # The shapes of status ranges.
 
-    def _neighbour(self, view: View, gap: KeyRange) -> StatusRange | None:
-        """A fresh status range beside the gap that may grow over it."""
-        if view.seconds is not None:
-            return None
-        for status, hull in (
-            (status, KeyRange(min(status.first, gap.first), max(status.last, gap.last)))
-            for status in (view.statuses.ending_at(gap.first), view.statuses.starting_at(gap.last))
-            if status is not None
-        ):
-            if not self._is_fresh(status) or status.expires is not None:
-                continue
-            if view.signature(hull) == view.signature(gap) == status.signature:
-                return status
-        return None
+    def _join_neighbours(self, status: StatusRange) -> None:
+        """Make one range of those that touch and have one signature."""
+        statuses = status.view.statuses
+        for other in (statuses.ending_at(status.first), statuses.starting_at(status.last)):
+            if other is not None and self._are_one(status, other):
+                status = self._joined(status, other)
 
-    def _widen(self, status: StatusRange, gap: KeyRange) -> None:
+    def _are_one(self, one: StatusRange, other: StatusRange) -> bool:
+        if not (one.fresh and other.fresh) or not (one.expires is other.expires is None):
+            return False
+        hull = KeyRange(min(one.first, other.first), max(one.last, other.last))
+        return one.signature == other.signature == one.view.signature(hull)
+
+    def _joined(self, one: StatusRange, other: StatusRange) -> StatusRange:
+        """The range with more links takes over the other."""
+        small, large = sorted((one, other), key=lambda status: len(status.contexts))
+        view = large.view
+        self._links.adopt(large, small)
+        large.folds.update(small.folds)
+        large.used = max(large.last_used, small.last_used)
+        large.rows_read += small.rows_read
+        view.remove(small)
+        self._unplace(small)
+        small.disturb()
+        small.dropped = True
+        self._widen(large, small.keys)
+        return large
+
+    def _widen(self, status: StatusRange, keys: KeyRange) -> None:
         view = status.view
         view.remove(status)
         self._unplace(status)
-        status.first, status.last = min(status.first, gap.first), max(status.last, gap.last)
+        status.first, status.last = min(status.first, keys.first), max(status.last, keys.last)
         self._place(status)
         view.add(status)
         status.disturb()
-
-    def _join_neighbours(self, status: StatusRange) -> None:
-        """Make one range of two that touch and have one signature."""
-        view = status.view
-        other = view.statuses.starting_at(status.last)
-        if other is None or status.expires is not None or other.expires is not None:
-            return
-        hull = KeyRange(status.first, other.last)
-        if not (other.fresh and status.signature == other.signature == view.signature(hull)):
-            return
-        self._links.adopt(status, other)
-        status.folds.update(other.folds)
-        status.used = max(status.last_used, other.last_used)
-        view.remove(other)
-        self._unplace(other)
-        other.disturb()
-        other.dropped = True
-        self._widen(status, other.keys)
 
     def _place(self, status: StatusRange) -> None:
         """Remember the subtable if the whole range lies in one."""

@@ -124,3 +124,26 @@ def test_a_value_weighs_the_same_after_it_was_sent():
     cache.put(key, value + "!")
     cache.remove(key)
     cache._check()
+
+
+def test_a_range_that_cannot_grow_for_missing_data_keeps_none_of_the_links() -> None:
+    """They were those of keys that it never had, so that nobody took them away again."""
+    cache = Cache()
+    cache.add_join("t|<user>|<time>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>")
+    cache.declare_remote(prefix("p|"))
+    cache.put_many({"s|a|b": "1", "s|d|a": "1", "s|d|b": "1"})
+
+    def load(poster: str) -> None:
+        with cache.loading(prefix(f"p|{poster}|")) as loading:
+            loading.pairs = [(f"p|{poster}|1", "Hi")]
+
+    load("b")
+    assert cache.scan("t|", "t|b") == [("t|a|1|b", "Hi")]
+    assert cache.freshen(prefix("t|")) == [prefix("p|a|")]
+    cache.remove("s|d|b")
+    load("a")
+    whole = [("t|a|1|b", "Hi"), ("t|d|1|a", "Hi")]
+    assert cache.scan(*prefix("t|")) == whole
+    cache.put("p|b|7", "Ho")
+    assert cache.scan(*prefix("t|")) == [whole[0], ("t|a|7|b", "Ho"), whole[1]]
+    cache._check()
