@@ -15,6 +15,7 @@ from loadgen.materialization import (
     strategies_table,
 )
 from loadgen.newp import QUICK_VOTES, Votes, measure_newp, ways_table
+from loadgen.options import positive, rate
 from loadgen.replay.clients import LIBRARIES, SOCKETS
 from loadgen.report import Findings
 from loadgen.systems.registry import SYSTEMS, systems_named
@@ -50,17 +51,19 @@ def add_twip_options(parser: argparse.ArgumentParser) -> None:
         "sockets: one thin pipelining loop for all, so that the servers alone are measured "
         "(default: %(default)s)",
     )
-    parser.add_argument("--users", type=int, default=20_000, help="default: %(default)s")
-    parser.add_argument("--followees", type=int, default=40, help="of a user, on average")
-    parser.add_argument("--active", type=int, default=70, help="percent of the users who read")
+    parser.add_argument("--users", type=positive, default=20_000, help="default: %(default)s")
+    parser.add_argument("--followees", type=positive, default=40, help="of a user, on average")
+    parser.add_argument("--active", type=positive, default=70, help="percent of the users who read")
     parser.add_argument(
-        "--checks", type=int, help="readings per active user (default: 50, with --quick 10)"
+        "--checks", type=positive, help="readings per active user (default: 50, with --quick 10)"
     )
-    parser.add_argument("--clients", type=int, default=2, help="client processes, all on one core")
-    parser.add_argument("--parts", type=int, default=5, help="turns that systems take")
+    parser.add_argument(
+        "--clients", type=positive, default=2, help="client processes, all on one core"
+    )
+    parser.add_argument("--parts", type=positive, default=5, help="turns that systems take")
     parser.add_argument(
         "--rate",
-        type=float,
+        type=rate,
         metavar="OPS",
         help="an open loop at so many operations a second; latencies count from when an operation "
         "should have begun (default: a closed loop, as fast as it goes)",
@@ -80,7 +83,7 @@ def twip(options: argparse.Namespace) -> Benchmark:
     race = Race(systems_named(options.systems), options.driver, options.parts, rate=options.rate)
     with ExitStack() as stack:
         if options.world is not None:
-            world = TwipWorld(options.world, options.trace)
+            world = TwipWorld.written(options.world, options.trace)
         else:
             folder = Path(stack.enter_context(TemporaryDirectory()))
             world = TwipWorld.write(_load(options), folder)
@@ -105,7 +108,7 @@ def materialization(options: argparse.Namespace) -> Benchmark:
     if options.users is not None:
         sweep = replace(sweep, users=options.users)
     if options.active is not None:
-        sweep = replace(sweep, active=[int(share) for share in options.active.split(",")])
+        sweep = replace(sweep, active=options.active)
     findings = measure_materialization(replace(sweep, seed=options.seed))
     return Benchmark("materialization", findings, strategies_table(findings))
 

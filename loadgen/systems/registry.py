@@ -13,6 +13,7 @@ SYSTEMS: dict[str, System] = {
         ClientPequod(),
         ClientPequod("client-pequod-batched", batched=True),
         Redis(),
+        Redis("redis-batched", batched=True),
         Memcached(),
         Postgres(),
         Postgres("postgres-query", stored=False),
