@@ -18,13 +18,16 @@ from loadgen.newp import QUICK_VOTES, Votes, measure_newp, ways_table
 from loadgen.options import positive, rate
 from loadgen.replay.clients import LIBRARIES, SOCKETS
 from loadgen.report import Findings
-from loadgen.systems.registry import SYSTEMS, systems_named
+from loadgen.systems.registry import LIBRARY_ONLY, SYSTEMS, systems_named
 from loadgen.twip import Race, measure_twip, systems_table
 from loadgen.twip_world import Load, TwipWorld
 from pequod.pipeline.newp import NewpSpec
 
 QUICK_CHECKS = 10
-EVERY_SYSTEM = ",".join(SYSTEMS)
+EVERY_SYSTEM = {
+    LIBRARIES: ",".join(SYSTEMS),
+    SOCKETS: ",".join(name for name in SYSTEMS if name not in LIBRARY_ONLY),
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,9 @@ class Benchmark:
 def add_twip_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--systems",
-        default=EVERY_SYSTEM,
         metavar="NAMES",
-        help="with commas, of %(default)s (default: all); pequod is always among them",
+        help=f"with commas, of {EVERY_SYSTEM[LIBRARIES]} (default: all); "
+        "pequod is always among them",
     )
     parser.add_argument(
         "--driver",
@@ -80,7 +83,8 @@ def add_twip_options(parser: argparse.ArgumentParser) -> None:
 def twip(options: argparse.Namespace) -> Benchmark:
     if (options.world is None) != (options.trace is None):
         raise SystemExit("--world and --trace go together: a trace belongs to a world")
-    race = Race(systems_named(options.systems), options.driver, options.parts, rate=options.rate)
+    systems = systems_named(options.systems or EVERY_SYSTEM[options.driver])
+    race = Race(systems, options.driver, options.parts, rate=options.rate)
     with ExitStack() as stack:
         if options.world is not None:
             world = TwipWorld.written(options.world, options.trace)

@@ -20,6 +20,9 @@ SYSTEMS: dict[str, System] = {
     )
 }
 
+# By sockets all requests leave in batches, so that these would only repeat others.
+LIBRARY_ONLY = {"redis-batched"}
+
 
 def systems_named(names: str) -> list[System]:
     """The systems of a list of names with commas; Pequod comes first, for all is measured by it."""

@@ -49,7 +49,7 @@ def test_twip(tmp_path):
     assert "twip.png" in text
     same = loadgen("compare", str(tmp_path / "twip.json"), str(tmp_path / "twip.json"))
     assert "+0.0%" in same.stdout
-    assert "within" in same.stdout
+    assert "same" in same.stdout
 
 
 def test_materialization(tmp_path):
