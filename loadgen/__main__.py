@@ -1,13 +1,13 @@
 """The command line of the benchmarks."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loadgen.backing import QUICK_TRIAL, Trial, measure_backing
 from loadgen.engine import QUICK, Plan, measure_engine
+from loadgen.options import new_file, percents, positive
 from loadgen.pauses import measure_pauses
 from loadgen.pipeline import QUICK_WORLD, World, measure_pipeline
 from loadgen.report import STDOUT, Findings, benchmark_file, progress, table, write_json
@@ -106,10 +106,13 @@ def parser() -> argparse.ArgumentParser:
         shared,
         written,
     )
-    pauses.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
+    pauses.add_argument("--rows", type=positive, default=10_000_000, help="default: %(default)s")
     pauses.set_defaults(run=run_pauses)
     scale = add(
-        "scale", "Twip on one server, and on clusters with 2 and 4 compute servers", shared, written
+        "scale",
+        "Figure 10: Twip on one server, and on clusters with 2 and 4 compute servers",
+        shared,
+        written,
     )
     scale.set_defaults(run=run_scale)
     pipeline = add(
@@ -129,24 +132,29 @@ def _add_figures(
 ) -> None:
     """The commands for the paper's figures, and those on their files."""
     drawn = argparse.ArgumentParser(add_help=False)
-    drawn.add_argument("--plot", type=Path, metavar="FILE", help="draw the figure into FILE")
+    drawn.add_argument("--plot", type=new_file, metavar="FILE", help="draw the figure into FILE")
     twip = add("twip", "Figure 7: Twip on Pequod and its rivals", shared, written, drawn)
     _twip_options(twip)
     strategies = add("materialization", "Figure 8: none, dynamic, full", shared, written, drawn)
-    strategies.add_argument("--users", type=int, help="default: 5000, with --quick 1500")
+    strategies.add_argument("--users", type=positive, help="default: 5000, with --quick 400")
     strategies.add_argument(
-        "--active", metavar="PERCENTS", help="shares of active users, with commas, rising"
+        "--active",
+        type=percents,
+        metavar="PERCENTS",
+        help="shares of active users, with commas, rising",
     )
     newp = add("newp", "Figure 9: interleaved joins or not, or Redis", shared, written, drawn)
     newp.add_argument(
         "--articles",
-        type=int,
+        type=positive,
         help="half as many users, 10 comments and 20 votes for each (default: 20000, quick: 5000)",
     )
-    newp.add_argument("--sessions", type=int, help="of each turn (default: 40000, quick: 5000)")
+    newp.add_argument(
+        "--sessions", type=positive, help="of each turn (default: 40000, quick: 5000)"
+    )
     ablations = add("ablations", "section 4, each optimization taken out", shared, written, drawn)
-    ablations.add_argument("--users", type=int, help="default: 10000, with --quick 3000")
-    ablations.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    ablations.add_argument("--users", type=positive, help="default: 10000, with --quick 3000")
+    ablations.add_argument("--rounds", type=positive, default=3, help="default: %(default)s")
     for one in (twip, strategies, newp, ablations):
         one.set_defaults(run=run_figure, benchmark=one.prog.split()[-1])
     everything = add("all", "all of these, and the report", shared)
@@ -174,10 +182,7 @@ def _twip_options(twip: argparse.ArgumentParser) -> None:
 
 def json_target(text: str) -> str:
     """Refuse a file that cannot be written before the minutes of measuring, not after."""
-    directory = Path(text).absolute().parent
-    if text != STDOUT and not os.access(directory, os.W_OK):
-        raise argparse.ArgumentTypeError(f"cannot write into {directory}")
-    return text
+    return text if text == STDOUT else str(new_file(text))
 
 
 def run_engine(options: argparse.Namespace) -> None:

@@ -15,15 +15,19 @@ from loadgen.materialization import (
     strategies_table,
 )
 from loadgen.newp import QUICK_VOTES, Votes, measure_newp, ways_table
+from loadgen.options import positive, rate
 from loadgen.replay.clients import LIBRARIES, SOCKETS
 from loadgen.report import Findings
-from loadgen.systems.registry import SYSTEMS, systems_named
+from loadgen.systems.registry import LIBRARY_ONLY, SYSTEMS, systems_named
 from loadgen.twip import Race, measure_twip, systems_table
 from loadgen.twip_world import Load, TwipWorld
 from pequod.pipeline.newp import NewpSpec
 
 QUICK_CHECKS = 10
-EVERY_SYSTEM = ",".join(SYSTEMS)
+EVERY_SYSTEM = {
+    LIBRARIES: ",".join(SYSTEMS),
+    SOCKETS: ",".join(name for name in SYSTEMS if name not in LIBRARY_ONLY),
+}
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,9 @@ class Benchmark:
 def add_twip_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--systems",
-        default=EVERY_SYSTEM,
         metavar="NAMES",
-        help="with commas, of %(default)s (default: all); pequod is always among them",
+        help=f"with commas, of {EVERY_SYSTEM[LIBRARIES]} (default: all); "
+        "pequod is always among them",
     )
     parser.add_argument(
         "--driver",
@@ -50,17 +54,19 @@ def add_twip_options(parser: argparse.ArgumentParser) -> None:
         "sockets: one thin pipelining loop for all, so that the servers alone are measured "
         "(default: %(default)s)",
     )
-    parser.add_argument("--users", type=int, default=20_000, help="default: %(default)s")
-    parser.add_argument("--followees", type=int, default=40, help="of a user, on average")
-    parser.add_argument("--active", type=int, default=70, help="percent of the users who read")
+    parser.add_argument("--users", type=positive, default=20_000, help="default: %(default)s")
+    parser.add_argument("--followees", type=positive, default=40, help="of a user, on average")
+    parser.add_argument("--active", type=positive, default=70, help="percent of the users who read")
     parser.add_argument(
-        "--checks", type=int, help="readings per active user (default: 50, with --quick 10)"
+        "--checks", type=positive, help="readings per active user (default: 50, with --quick 10)"
     )
-    parser.add_argument("--clients", type=int, default=2, help="client processes, all on one core")
-    parser.add_argument("--parts", type=int, default=5, help="turns that systems take")
+    parser.add_argument(
+        "--clients", type=positive, default=2, help="client processes, all on one core"
+    )
+    parser.add_argument("--parts", type=positive, default=5, help="turns that systems take")
     parser.add_argument(
         "--rate",
-        type=float,
+        type=rate,
         metavar="OPS",
         help="an open loop at so many operations a second; latencies count from when an operation "
         "should have begun (default: a closed loop, as fast as it goes)",
@@ -77,10 +83,11 @@ def add_twip_options(parser: argparse.ArgumentParser) -> None:
 def twip(options: argparse.Namespace) -> Benchmark:
     if (options.world is None) != (options.trace is None):
         raise SystemExit("--world and --trace go together: a trace belongs to a world")
-    race = Race(systems_named(options.systems), options.driver, options.parts, rate=options.rate)
+    systems = systems_named(options.systems or EVERY_SYSTEM[options.driver])
+    race = Race(systems, options.driver, options.parts, rate=options.rate)
     with ExitStack() as stack:
         if options.world is not None:
-            world = TwipWorld(options.world, options.trace)
+            world = TwipWorld.written(options.world, options.trace)
         else:
             folder = Path(stack.enter_context(TemporaryDirectory()))
             world = TwipWorld.write(_load(options), folder)
@@ -105,7 +112,7 @@ def materialization(options: argparse.Namespace) -> Benchmark:
     if options.users is not None:
         sweep = replace(sweep, users=options.users)
     if options.active is not None:
-        sweep = replace(sweep, active=[int(share) for share in options.active.split(",")])
+        sweep = replace(sweep, active=options.active)
     findings = measure_materialization(replace(sweep, seed=options.seed))
     return Benchmark("materialization", findings, strategies_table(findings))
 

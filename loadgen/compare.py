@@ -16,13 +16,14 @@ def compare_files(old: Path, new: Path) -> str:
     for name, value in before["ratios"].items():
         if name in after["ratios"]:
             noise = max(_noise(before, name), _noise(after, name))
-            lines.append(_line(name, value, after["ratios"][name], noise))
-    speeds = {_what(one): one for one in before["results"] if _speed(one) is not None}
+            more_is_better = after["limits"].get(name, [">="])[0] == ">="
+            lines.append(_line(name, value, after["ratios"][name], noise, more_is_better))
+    measured = {_what(one): one for one in before["results"]}
     for one in after["results"]:
-        other = speeds.get(_what(one))
-        if other is not None and _speed(one) is not None:
+        other = measured.get(_what(one))
+        if other is not None and (unit := _unit(one)) is not None and unit in other:
             noise = max(_turn_noise(one), _turn_noise(other))
-            lines.append(_line(_what(one), _speed(other), _speed(one), noise))
+            lines.append(_line(_what(one), other[unit], one[unit], noise, "_per_" in unit))
     return "\n".join(lines)
 
 
@@ -33,14 +34,16 @@ def _read(path: Path) -> Any:
         raise SystemExit(f"{path} is no benchmark file: {error}") from error
 
 
-def _line(name: str, old: Any, new: Any, noise: float) -> str:
+def _line(name: str, old: Any, new: Any, noise: float, more_is_better: bool) -> str:
     """
-    >>> _line("redis", 2.0, 3.0, 0.1)
-    'redis                              2.00       3.00   +50.0%  beyond 10%'
+    >>> _line("redis", 2.0, 3.0, 0.1, more_is_better=True)
+    'redis                              2.00       3.00   +50.0%  10%    better'
     """
     change = new / old - 1 if old else 0.0
-    verdict = "beyond" if abs(change) > noise else "within"
-    return f"{name:28} {old:>10,.2f} {new:>10,.2f} {change:>+8.1%}  {verdict} {noise:.0%}"
+    verdict = (
+        "same" if abs(change) <= noise else "better" if (change > 0) is more_is_better else "worse"
+    )
+    return f"{name:28} {old:>10,.2f} {new:>10,.2f} {change:>+8.1%}  {noise:<5.0%}  {verdict}"
 
 
 def _noise(file: Any, name: str) -> float:
@@ -55,12 +58,10 @@ def _turn_noise(result: Any) -> float:
     return (max(turns) - min(turns)) / 2 / (sum(turns) / len(turns)) if len(turns) > 1 else NOISE
 
 
-def _speed(result: Any) -> float | None:
-    for name in ("operations_per_second", "sessions_per_second", "runtime_seconds", "microseconds"):
-        if name in result:
-            speed: float = result[name]
-            return speed
-    return None
+def _unit(result: Any) -> str | None:
+    """The name of the measurement that tells how fast it was."""
+    names = ("operations_per_second", "sessions_per_second", "runtime_seconds", "microseconds")
+    return next((name for name in names if name in result), None)
 
 
 def _what(result: Any) -> str:

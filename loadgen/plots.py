@@ -40,7 +40,7 @@ def _twip(file: File, axes: Any) -> None:
     bars = axes.bar([at - 0.2 for at in places], ratios, 0.4, label="here")
     axes.bar([at + 0.2 for at in places], paper, 0.4, label="paper, Figure 7", color="lightgray")
     axes.bar_label(bars, [f"{ratio:.2f}" for ratio in ratios])
-    axes.set_xticks(list(places), [result["system"] for result in results])
+    axes.set_xticks(list(places), [result["system"].replace("-", "-\n") for result in results])
     axes.set_ylabel("runtime / Pequod's")
     axes.set_title(f"Twip, {file['facts']['users']:,} users, by {file['facts']['driver']}")
     axes.legend()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Self
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
+LAST_LINES = 5  # of the log of a server that died
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 
@@ -95,6 +97,18 @@ class ServerProcess:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 10)
 
+    def ended(self) -> str:
+        """How it came to an end, with its last words; nothing while it runs."""
+        if self._process.poll() is None:
+            return ""
+        words = "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:])
+        return f"the server ended with status {self._process.returncode}\n{words}".rstrip()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         self._process.send_signal(self._stop_signal)
         try:
@@ -120,7 +134,7 @@ def _cpu_nanoseconds(process: Path) -> int:
     try:
         tasks = list((process / "task").iterdir())
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
-    except FileNotFoundError:  # it has ended meanwhile
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
         return 0
 
 
@@ -185,4 +199,5 @@ def free_port() -> int:
 def pin(process: int, core: int) -> None:
     """Keep a process on a core, if there are several and the system can."""
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > core:
-        os.sched_setaffinity(process, {core})
+        with suppress(OSError):  # a container may have other cores
+            os.sched_setaffinity(process, {core})

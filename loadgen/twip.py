@@ -24,6 +24,7 @@ from loadgen.replay.clients import (
 from loadgen.report import Findings, Ratio, progress
 from loadgen.servers import ServerProcess
 from loadgen.systems.base import Missing, System
+from loadgen.systems.redis_system import Redis
 from loadgen.twip_world import TwipWorld
 
 SAMPLE = 2000  # timelines that are compared
@@ -135,7 +136,7 @@ def start(system: System, world: TwipWorld, driver: str, stack: ExitStack) -> Ru
         return None
     progress(f"{system.name}: filling")
     system.fill(server, world)
-    clients = stack.enter_context(Clients(system, server.port, world, driver))
+    clients = stack.enter_context(Clients(system, server, world, driver))
     progress(f"{system.name}: warming up")
     clients.order("warm", False)
     return Runner(system, server, clients)
@@ -182,16 +183,17 @@ def findings_of(runners: Sequence[Runner], compared: int) -> Findings:
                 spread=spread(*turns),
             )
         )
-        if name == "redis":
+        if isinstance(runner.system, Redis):
             findings.ratios += _against_redis(ours, runner)
     return findings
 
 
 def _against_redis(ours: Runner, redis: Runner) -> list[Ratio]:
     turns = [[turn.server_cpu_seconds for turn in one.turns] for one in (redis, ours)]
+    name = redis.system.name.replace("-", "_")
     return [
         Ratio(
-            "server_cpu_vs_redis",
+            f"server_cpu_vs_{name}",
             ours.server_cpu / redis.server_cpu,
             1.2,
             f"{ours.server_cpu * 1e6:.1f} us of server CPU an operation, "
@@ -199,7 +201,7 @@ def _against_redis(ours: Runner, redis: Runner) -> list[Ratio]:
             spread=spread(*turns),
         ),
         Ratio(
-            "server_memory_vs_redis",
+            f"server_memory_vs_{name}",
             ours.full_memory_bytes / redis.full_memory_bytes,
             1.5,
             f"{ours.full_memory_bytes / 1e6:.0f} MB with all timelines, "

@@ -6,7 +6,7 @@ engine; large ones come from its Spark jobs. What replays them sees files alone.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from pequod.pipeline.trace import (
     trace_spec,
     write_trace,
 )
-from pequod.pipeline.twip import TwipSpec, read_edges, write_world
+from pequod.pipeline.twip import TwipSpec, read_edges, spec_of, write_world
 
 TEXT_LENGTH = 100
 MAX_USERS = 10_000_000  # names of seven digits, and of one width
@@ -56,6 +56,16 @@ class TwipWorld:
 
     world: Path
     trace: Path
+
+    @classmethod
+    def written(cls, world: Path, trace: Path) -> "TwipWorld":
+        """The folders of a world and of a trace over it, if that is what they are."""
+        of_world = spec_of(Manifest.load(world, "twip")).graph
+        of_trace = Manifest.load(trace, "trace").spec["graph"]
+        if of_trace != asdict(of_world):
+            raise SystemExit(f"the trace {trace} is of another world than {world}")
+        read_pairs(world / "kv")  # refuses a world without rows
+        return cls(world, trace)
 
     @classmethod
     def write(cls, load: Load, folder: Path) -> "TwipWorld":

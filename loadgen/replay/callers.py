@@ -41,18 +41,18 @@ class Callers:
             await self._do(number, operation)
             stint.latencies[number] = perf_counter() - (stint.started + number / rate)
 
-        for number, operation in enumerate(operations):
-            wait = stint.started + number / rate - perf_counter()
-            if wait > 0 or number % 64 == 0:
-                await asyncio.sleep(max(0.0, wait))
-            if len(running) > MAX_OPEN:
-                raise SystemExit(
-                    f"{MAX_OPEN} operations are outstanding: {rate:,.0f}/s is too much"
-                )
-            task = asyncio.create_task(one(number, operation))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        await asyncio.gather(*running)
+        async with asyncio.TaskGroup() as group:  # one that fails ends them all
+            for number, operation in enumerate(operations):
+                wait = stint.started + number / rate - perf_counter()
+                if wait > 0 or number % 64 == 0:
+                    await asyncio.sleep(max(0.0, wait))
+                if len(running) > MAX_OPEN:
+                    raise SystemExit(
+                        f"{MAX_OPEN} operations are outstanding: {rate:,.0f}/s is too much"
+                    )
+                task = group.create_task(one(number, operation))
+                running.add(task)
+                task.add_done_callback(running.discard)
         return self._end(stint, cpu, rows)
 
     async def _do(self, number: int, operation: Operation) -> None:

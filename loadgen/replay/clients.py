@@ -13,12 +13,13 @@ from functools import partial
 from hashlib import blake2b
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from traceback import format_exc
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from loadgen.replay.callers import Callers
 from loadgen.replay.loop import Stint, closed_loop, open_loop
-from loadgen.servers import CLIENT_CORE, pin
+from loadgen.servers import CLIENT_CORE, ServerProcess, pin
 from loadgen.systems.base import System
 from loadgen.systems.conversation import Row
 from loadgen.twip_world import Operation, TwipWorld
@@ -26,7 +27,7 @@ from pequod.pipeline.trace import CHECK, LOGIN
 
 WINDOW = 128  # outstanding operations of one client
 READING_WINDOW = 64
-
+LOOK_SECONDS = 0.5  # how often, while clients work, somebody looks whether the server is alive
 
 LIBRARIES, SOCKETS = "libraries", "sockets"
 
@@ -135,14 +136,26 @@ def digest(rows: Sequence[Row | tuple[int, int, str]]) -> str:
     return f"{len(rows)}:{state.hexdigest()}"
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What a client answers that cannot go on."""
+
+    reason: str
+
+
 def _serve(
     orders: Connection, system: System, port: int, world: TwipWorld, client: int, driver: str
 ) -> None:
-    worker = Worker(system, port, world, client, driver)
-    orders.send("ready")
-    while (order := orders.recv()) is not None:
-        name, arguments = order
-        orders.send(getattr(worker, name)(*arguments))
+    try:
+        worker = Worker(system, port, world, client, driver)
+        orders.send("ready")
+        while (order := orders.recv()) is not None:
+            name, arguments = order
+            orders.send(getattr(worker, name)(*arguments))
+    except SystemExit as error:
+        orders.send(Failure(str(error)))
+    except Exception:  # noqa: BLE001 -- whatever it is, the parent process tells it
+        orders.send(Failure(format_exc()))
 
 
 @dataclass
@@ -172,27 +185,50 @@ class Turn:
 class Clients:
     """The client processes of one system."""
 
-    def __init__(self, system: System, port: int, world: TwipWorld, driver: str) -> None:
+    def __init__(
+        self, system: System, server: ServerProcess, world: TwipWorld, driver: str
+    ) -> None:
+        self._system = system
+        self._server = server
         context = get_context("spawn")
         self._processes = []
         self._orders: list[Connection] = []
         for client in range(world.clients):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, system, port, world, client, driver), daemon=True
+                target=_serve,
+                args=(theirs, system, server.port, world, client, driver),
+                daemon=True,
             )
             process.start()
             theirs.close()
             self._processes.append(process)
             self._orders.append(ours)
         for orders in self._orders:
-            _answer(orders)
+            self._answer(orders)
 
     def order(self, name: str, *arguments: Any) -> list[Any]:
         """Let all clients do this at once, and give what each of them answers."""
         for orders in self._orders:
             orders.send((name, arguments))
-        return [_answer(orders) for orders in self._orders]
+        return [self._answer(orders) for orders in self._orders]
+
+    def _answer(self, orders: Connection) -> Any:
+        """What a client answers; whoever waits for a server that has ended waits in vain."""
+        while not orders.poll(LOOK_SECONDS):
+            self._check_server()
+        try:
+            answer = orders.recv()
+        except EOFError:
+            answer = Failure("a client process was killed")
+        if isinstance(answer, Failure):
+            self._check_server()
+            raise SystemExit(f"{self._system.name}: {answer.reason}")
+        return answer
+
+    def _check_server(self) -> None:
+        if ended := self._server.ended():
+            raise SystemExit(f"{self._system.name}: {ended}")
 
     def __enter__(self) -> Self:
         return self
@@ -204,21 +240,14 @@ class Clients:
         trace: TracebackType | None,
     ) -> None:
         for orders, process in zip(self._orders, self._processes):
-            try:
+            if error is None:
                 orders.send(None)
-            except OSError:  # it has failed
+            else:  # it may be waiting for a server that has ended
                 process.terminate()
             process.join(10)
             if process.is_alive():
                 process.terminate()
                 process.join()
-
-
-def _answer(orders: Connection) -> Any:
-    try:
-        return orders.recv()
-    except EOFError as error:
-        raise SystemExit("a client process failed; its reason is above") from error
 
 
 def percentile(latencies: Sequence[float], share: float) -> float:

@@ -118,6 +118,8 @@ class SocketConversation(Conversation):
                 sent = self.socket.send(self._unsent)
             except BlockingIOError:
                 sent = 0
+            except ConnectionError as error:
+                raise SystemExit("a server closed the connection") from error
             self._unsent = self._unsent[sent:]
             events = select.POLLIN | (select.POLLOUT if self._unsent else 0)
             self._poll.modify(self.socket, events)
@@ -136,6 +138,8 @@ class SocketConversation(Conversation):
             data = self.socket.recv(READ_BYTES)
         except BlockingIOError:
             return
+        except ConnectionError:
+            data = b""
         if not data:
             raise SystemExit("a server closed the connection")
         take = self.waiting.popleft

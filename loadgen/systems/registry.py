@@ -13,11 +13,15 @@ SYSTEMS: dict[str, System] = {
         ClientPequod(),
         ClientPequod("client-pequod-batched", batched=True),
         Redis(),
+        Redis("redis-batched", batched=True),
         Memcached(),
         Postgres(),
         Postgres("postgres-query", stored=False),
     )
 }
+
+# By sockets all requests leave in batches, so that these would only repeat others.
+LIBRARY_ONLY = {"redis-batched"}
 
 
 def systems_named(names: str) -> list[System]:
