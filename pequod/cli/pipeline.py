@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pequod.cli.commands import tls_of
 from pequod.cli.output import write_json
 from pequod.client import Client
 from pequod.errors import BadData, BadRequest
@@ -102,12 +103,20 @@ def add_command(subparsers: Any) -> None:
     making.add_argument("--out", type=Path, required=True, help="the folder to write")
     serving = argparse.ArgumentParser(add_help=False)
     serving.add_argument("--timeout", type=float, default=60.0, help="seconds for a call")
-    loading = command(load, "load", "bring rows into a server, in key order", serving)
+    serving.add_argument(
+        "--ca",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="certificate (PEM) to trust with pequods://",
+    )
+    loading = command(load, "load", "bring rows into a server or a cluster", serving)
     loading.add_argument(
         "--from", dest="folders", type=Path, action="append", required=True, metavar="FOLDER",
         help="a folder of base rows, or of views; may be given several times",
     )  # fmt: skip
-    loading.add_argument("--to", action="append", required=True, metavar="URL")
+    loading.add_argument(
+        "--to", required=True, metavar="URL", help="a server, or the map of a cluster, a TOML file"
+    )
     verifying = command(
         verify, "verify", "compare a server with Spark's own answer", sparks, joining, serving
     )
@@ -118,7 +127,7 @@ def add_command(subparsers: Any) -> None:
         "--views", type=Path, help="where to keep Spark's answer (default: nowhere)"
     )
     dumping = command(dump, "dump", "write the rows of a server into a folder", serving)
-    dumping.add_argument("--from", dest="url", required=True, metavar="URL")
+    dumping.add_argument("--from", dest="source", required=True, metavar="URL")
     dumping.add_argument("--prefix", default="", help="only keys that start so")
     dumping.add_argument("--out", type=Path, required=True, help="the folder to write")
 
@@ -218,7 +227,9 @@ def _materialize(options: argparse.Namespace, out: Path) -> None:
 def load(options: argparse.Namespace) -> int:
     begun = time.monotonic()
     with progress("load") as told:
-        rows = _module("load").load(options.folders, options.to, told, options.timeout)
+        rows = _module("load").load(
+            options.folders, options.to, told, timeout=options.timeout, tls=tls_of(options)
+        )
     seconds = time.monotonic() - begun
     _answer(options, {"rows": rows, "seconds": round(seconds, 1)})
     return DONE
@@ -231,7 +242,7 @@ def verify(options: argparse.Namespace) -> int:
         _materialize(options, views)
         with progress("verify") as told:
             if "://" in options.against:
-                with Client(options.against, timeout=options.timeout) as client:
+                with _client(options, options.against) as client:
                     holder = module.ServerHolder(client)
                     found = module.verify(views, holder, _keys(options), told)
             else:
@@ -245,7 +256,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def dump(options: argparse.Namespace) -> int:
-    with Client(options.url, timeout=options.timeout) as client, progress("dump") as told:
+    with _client(options, options.source) as client, progress("dump") as told:
         module = _module("verify")
         manifest = module.dump(client, options.out, prefix(options.prefix), lambda n: told(n, 0))
     _answer(options, {"out": str(options.out), "rows": manifest.rows})
@@ -266,6 +277,10 @@ def _module(name: str) -> Any:
             f"the pipeline needs {error.name}, which is not installed; "
             "run pip install 'pequod[spark]'"
         ) from error
+
+
+def _client(options: argparse.Namespace, url: str) -> Client:
+    return Client(url, timeout=options.timeout, tls=tls_of(options))
 
 
 def _keys(options: argparse.Namespace) -> KeyRange:

@@ -12,7 +12,7 @@ from pequod.errors import BadRequest, TimedOut, Unavailable
 
 Result = TypeVar("Result")
 
-_READS = frozenset({"get", "scan", "count", "read", "explain"})
+_READS = frozenset({"get", "scan", "count", "digest", "read", "explain"})
 _WRITES = frozenset({"put", "remove", "put_many", "write"})
 
 
