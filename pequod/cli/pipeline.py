@@ -83,7 +83,7 @@ def add_command(subparsers: Any) -> None:
     news.add_argument("--votes", type=int, default=2_000_000, help="default: %(default)s")
     _common(news)
     tracing = command(trace, "trace", "make the operations of load generators", sparks)
-    tracing.add_argument("--world", type=Path, required=True, help="a folder made by `graph`")
+    tracing.add_argument("--world", type=_folder, required=True, help="a folder made by `graph`")
     tracing.add_argument("--checks-per-user", type=int, default=50, help="default: %(default)s")
     tracing.add_argument("--active", type=int, default=70, help="percent (default: %(default)s)")
     tracing.add_argument("--clients", type=int, default=8, help="default: %(default)s")
@@ -96,11 +96,11 @@ def add_command(subparsers: Any) -> None:
 
     joining = argparse.ArgumentParser(add_help=False)
     joining.add_argument("--joins", type=Path, required=True, help="a file with cache joins")
-    joining.add_argument("--base", type=Path, required=True, help="a folder of base rows")
+    joining.add_argument("--base", type=_folder, required=True, help="a folder of base rows")
     joining.add_argument("--prefix", help="only computed keys that start so")
     joining.add_argument("--partitions", type=int, default=16, help="default: %(default)s")
     making = command(materialize, "materialize", "compute all rows of cache joins", sparks, joining)
-    making.add_argument("--out", type=Path, required=True, help="the folder to write")
+    making.add_argument("--out", type=_folder, required=True, help="the folder to write")
     serving = argparse.ArgumentParser(add_help=False)
     serving.add_argument("--timeout", type=float, default=60.0, help="seconds for a call")
     serving.add_argument(
@@ -111,7 +111,7 @@ def add_command(subparsers: Any) -> None:
     )
     loading = command(load, "load", "bring rows into a server or a cluster", serving)
     loading.add_argument(
-        "--from", dest="folders", type=Path, action="append", required=True, metavar="FOLDER",
+        "--from", dest="folders", type=_folder, action="append", required=True, metavar="FOLDER",
         help="a folder of base rows, or of views; may be given several times",
     )  # fmt: skip
     loading.add_argument(
@@ -124,12 +124,17 @@ def add_command(subparsers: Any) -> None:
         "--against", required=True, metavar="URL", help="a server, or the folder of a dump"
     )
     verifying.add_argument(
-        "--views", type=Path, help="where to keep Spark's answer (default: nowhere)"
+        "--views", type=_folder, help="where to keep Spark's answer (default: nowhere)"
     )
     dumping = command(dump, "dump", "write the rows of a server into a folder", serving)
     dumping.add_argument("--from", dest="source", required=True, metavar="URL")
     dumping.add_argument("--prefix", default="", help="only keys that start so")
-    dumping.add_argument("--out", type=Path, required=True, help="the folder to write")
+    dumping.add_argument("--out", type=_folder, required=True, help="the folder to write")
+
+
+def _folder(text: str) -> Path:
+    """A folder by its whole path: the workers of a cluster stand elsewhere."""
+    return Path(text).absolute()
 
 
 def spark_options() -> argparse.ArgumentParser:
@@ -144,7 +149,7 @@ def spark_options() -> argparse.ArgumentParser:
 
 def _common(parser: argparse.ArgumentParser, partitions: bool = True) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--out", type=_folder, required=True, help="the folder to write")
     if partitions:
         parser.add_argument(
             "--partitions", type=int, default=16, help="files (default: %(default)s)"
@@ -182,8 +187,9 @@ def newp(options: argparse.Namespace) -> int:
 def trace(options: argparse.Namespace) -> int:
     module = _module("trace")
     try:
-        mix = module.Mix(*map(int, options.mix.split(",")))
-    except (TypeError, ValueError) as error:
+        login, subscribe, check, post = map(int, options.mix.split(","))
+        mix = module.Mix(login, subscribe, check, post)
+    except ValueError as error:
         raise BadRequest(f"--mix is four numbers such as 5,9,85,1, not {options.mix}") from error
     spec = module.trace_spec(
         options.world,
@@ -320,7 +326,7 @@ def _answer(options: argparse.Namespace, found: dict[str, Any]) -> None:
         return
     width = max(map(len, found))
     for name, value in found.items():
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        shown = f"{value:,}" if isinstance(value, int) else "-" if value is None else str(value)
         print(f"{name.replace('_', ' '):{width}}  {shown}")
 
 

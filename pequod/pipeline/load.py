@@ -97,7 +97,7 @@ async def _put(client: AsyncClient, folder: Path, manifest: Manifest) -> AsyncIt
     """Put what the servers have not, row group by row group; yields the rows of each."""
     for keys, rows, digest in _groups(folder, manifest):
         pieces = list(_pieces(client, keys, rows, digest))
-        found = await asyncio.gather(*map(_digest, pieces))
+        found = await _together(map(_digest, pieces))
         lacking = [piece for piece, one in zip(pieces, found) if one != piece.expected]
         await _all(WINDOW, _puts(lacking))
         # Of what was empty before, the server's word that it took it is enough.
@@ -106,7 +106,7 @@ async def _put(client: AsyncClient, folder: Path, manifest: Manifest) -> AsyncIt
             for piece, one in zip(pieces, found)
             if one != piece.expected and (one is None or one[0])
         ]
-        for piece, one in zip(doubtful, await asyncio.gather(*map(_digest, doubtful))):
+        for piece, one in zip(doubtful, await _together(map(_digest, doubtful))):
             if one != piece.expected:
                 raise BadData(
                     "the server has other rows than those of the manifest from "
@@ -256,6 +256,15 @@ def _head(key: str, bars: int) -> KeyRange:
         if not end:
             return point(key)
     return prefix(key[:end])
+
+
+async def _together(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """The results of all calls; the first error is raised when none of them is under way."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 async def _all(window: int, calls: Iterable[Any]) -> None:
