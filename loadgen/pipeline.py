@@ -31,9 +31,10 @@ class World:
     users: int = 100_000
     edges: int = 4_000_000
     posts: int = 200_000
+    partitions: int = 16
 
 
-QUICK_WORLD = World(users=2000, edges=20_000, posts=2000)
+QUICK_WORLD = World(users=2000, edges=20_000, posts=2000, partitions=2)
 FULL_WORLD = World(users=1_800_000, edges=72_000_000, posts=0)
 
 
@@ -53,9 +54,9 @@ def _measure(world: World, folder: Path, seed: int, findings: Findings) -> None:
     joins.write_text(JOINS, "utf-8")
     _graph(world, folder, seed, findings)
     _trace(world, folder, seed, findings)
-    made = _run(
-        findings, "materialize", "--joins", joins, "--base", kv, "--out", views, "--memory", "6g"
-    )
+    base_of = ("--joins", joins, "--base", kv)
+    how = ("--partitions", world.partitions, "--memory", "6g")
+    made = _run(findings, "materialize", *base_of, "--out", views, *how)
     rows, seconds = made["rows"], made["seconds"]
     basis = f"{rows:,} rows, sorted, Spark's start included"
     findings.ratios.append(Ratio("materialize_seconds_12m", seconds, 40, basis))
@@ -68,10 +69,7 @@ def _measure(world: World, folder: Path, seed: int, findings: Findings) -> None:
         basis += f"{both['seconds']:.1f} s; the server has {server.memory_bytes() >> 20:,} MB"
         ratio = Ratio("load_rows_per_second", both["rows"] / seconds, 200_000, basis, at_least=True)
         findings.ratios.append(ratio)
-        checked = _run(
-            findings, "verify", "--joins", joins, "--base", kv, "--prefix", "t|", "--against", url,
-            "--memory", "6g",
-        )  # fmt: skip
+        checked = _run(findings, "verify", *base_of, "--prefix", "t|", "--against", url, *how)
     basis = f"{checked['rows']:,} rows, Spark's own answer computed anew"
     findings.ratios.append(Ratio("verify_seconds_12m", checked["seconds"], 60, basis))
 
@@ -91,7 +89,7 @@ def _measure_full(folder: Path, seed: int, findings: Findings) -> None:
 
 def _graph(world: World, folder: Path, seed: int, findings: Findings) -> dict[str, Any]:
     sizes = ("--users", world.users, "--edges", world.edges, "--posts", world.posts)
-    out = ("--seed", seed, "--out", folder / "world")
+    out = ("--seed", seed, "--partitions", world.partitions, "--out", folder / "world")
     return _run(findings, "graph", *sizes, *out)
 
 

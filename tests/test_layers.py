@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "pequod.backing": BASE,
     "pequod.cluster": BASE | {"pequod.wire", "pequod.client"},
     "pequod.server": BELOW_SERVER,
-    "pequod.pipeline": BASE | {"pequod.joins", "pequod.client"},
+    "pequod.pipeline": BASE | {"pequod.joins", "pequod.client", "pequod.cluster"},
     "pequod.cli": BELOW_SERVER | {"pequod", "pequod.server", "pequod.pipeline"},
     "pequod.__main__": {"pequod.cli"},
     "pequod": BELOW_SERVER | {"pequod.server"},

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pequod.cli.commands import tls_of
 from pequod.cli.output import write_json
 from pequod.client import Client
 from pequod.errors import BadData, BadRequest
@@ -82,7 +83,7 @@ def add_command(subparsers: Any) -> None:
     news.add_argument("--votes", type=int, default=2_000_000, help="default: %(default)s")
     _common(news)
     tracing = command(trace, "trace", "make the operations of load generators", sparks)
-    tracing.add_argument("--world", type=Path, required=True, help="a folder made by `graph`")
+    tracing.add_argument("--world", type=_folder, required=True, help="a folder made by `graph`")
     tracing.add_argument("--checks-per-user", type=int, default=50, help="default: %(default)s")
     tracing.add_argument("--active", type=int, default=70, help="percent (default: %(default)s)")
     tracing.add_argument("--clients", type=int, default=8, help="default: %(default)s")
@@ -95,19 +96,27 @@ def add_command(subparsers: Any) -> None:
 
     joining = argparse.ArgumentParser(add_help=False)
     joining.add_argument("--joins", type=Path, required=True, help="a file with cache joins")
-    joining.add_argument("--base", type=Path, required=True, help="a folder of base rows")
+    joining.add_argument("--base", type=_folder, required=True, help="a folder of base rows")
     joining.add_argument("--prefix", help="only computed keys that start so")
     joining.add_argument("--partitions", type=int, default=16, help="default: %(default)s")
     making = command(materialize, "materialize", "compute all rows of cache joins", sparks, joining)
-    making.add_argument("--out", type=Path, required=True, help="the folder to write")
+    making.add_argument("--out", type=_folder, required=True, help="the folder to write")
     serving = argparse.ArgumentParser(add_help=False)
     serving.add_argument("--timeout", type=float, default=60.0, help="seconds for a call")
-    loading = command(load, "load", "bring rows into a server, in key order", serving)
+    serving.add_argument(
+        "--ca",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="certificate (PEM) to trust with pequods://",
+    )
+    loading = command(load, "load", "bring rows into a server or a cluster", serving)
     loading.add_argument(
-        "--from", dest="folders", type=Path, action="append", required=True, metavar="FOLDER",
+        "--from", dest="folders", type=_folder, action="append", required=True, metavar="FOLDER",
         help="a folder of base rows, or of views; may be given several times",
     )  # fmt: skip
-    loading.add_argument("--to", action="append", required=True, metavar="URL")
+    loading.add_argument(
+        "--to", required=True, metavar="URL", help="a server, or the map of a cluster, a TOML file"
+    )
     verifying = command(
         verify, "verify", "compare a server with Spark's own answer", sparks, joining, serving
     )
@@ -115,12 +124,17 @@ def add_command(subparsers: Any) -> None:
         "--against", required=True, metavar="URL", help="a server, or the folder of a dump"
     )
     verifying.add_argument(
-        "--views", type=Path, help="where to keep Spark's answer (default: nowhere)"
+        "--views", type=_folder, help="where to keep Spark's answer (default: nowhere)"
     )
     dumping = command(dump, "dump", "write the rows of a server into a folder", serving)
-    dumping.add_argument("--from", dest="url", required=True, metavar="URL")
+    dumping.add_argument("--from", dest="source", required=True, metavar="URL")
     dumping.add_argument("--prefix", default="", help="only keys that start so")
-    dumping.add_argument("--out", type=Path, required=True, help="the folder to write")
+    dumping.add_argument("--out", type=_folder, required=True, help="the folder to write")
+
+
+def _folder(text: str) -> Path:
+    """A folder by its whole path: the workers of a cluster stand elsewhere."""
+    return Path(text).absolute()
 
 
 def spark_options() -> argparse.ArgumentParser:
@@ -135,7 +149,7 @@ def spark_options() -> argparse.ArgumentParser:
 
 def _common(parser: argparse.ArgumentParser, partitions: bool = True) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--out", type=_folder, required=True, help="the folder to write")
     if partitions:
         parser.add_argument(
             "--partitions", type=int, default=16, help="files (default: %(default)s)"
@@ -173,8 +187,9 @@ def newp(options: argparse.Namespace) -> int:
 def trace(options: argparse.Namespace) -> int:
     module = _module("trace")
     try:
-        mix = module.Mix(*map(int, options.mix.split(",")))
-    except (TypeError, ValueError) as error:
+        login, subscribe, check, post = map(int, options.mix.split(","))
+        mix = module.Mix(login, subscribe, check, post)
+    except ValueError as error:
         raise BadRequest(f"--mix is four numbers such as 5,9,85,1, not {options.mix}") from error
     spec = module.trace_spec(
         options.world,
@@ -218,7 +233,9 @@ def _materialize(options: argparse.Namespace, out: Path) -> None:
 def load(options: argparse.Namespace) -> int:
     begun = time.monotonic()
     with progress("load") as told:
-        rows = _module("load").load(options.folders, options.to, told, options.timeout)
+        rows = _module("load").load(
+            options.folders, options.to, told, timeout=options.timeout, tls=tls_of(options)
+        )
     seconds = time.monotonic() - begun
     _answer(options, {"rows": rows, "seconds": round(seconds, 1)})
     return DONE
@@ -231,7 +248,7 @@ def verify(options: argparse.Namespace) -> int:
         _materialize(options, views)
         with progress("verify") as told:
             if "://" in options.against:
-                with Client(options.against, timeout=options.timeout) as client:
+                with _client(options, options.against) as client:
                     holder = module.ServerHolder(client)
                     found = module.verify(views, holder, _keys(options), told)
             else:
@@ -245,7 +262,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def dump(options: argparse.Namespace) -> int:
-    with Client(options.url, timeout=options.timeout) as client, progress("dump") as told:
+    with _client(options, options.source) as client, progress("dump") as told:
         module = _module("verify")
         manifest = module.dump(client, options.out, prefix(options.prefix), lambda n: told(n, 0))
     _answer(options, {"out": str(options.out), "rows": manifest.rows})
@@ -266,6 +283,10 @@ def _module(name: str) -> Any:
             f"the pipeline needs {error.name}, which is not installed; "
             "run pip install 'pequod[spark]'"
         ) from error
+
+
+def _client(options: argparse.Namespace, url: str) -> Client:
+    return Client(url, timeout=options.timeout, tls=tls_of(options))
 
 
 def _keys(options: argparse.Namespace) -> KeyRange:
@@ -305,7 +326,7 @@ def _answer(options: argparse.Namespace, found: dict[str, Any]) -> None:
         return
     width = max(map(len, found))
     for name, value in found.items():
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        shown = f"{value:,}" if isinstance(value, int) else "-" if value is None else str(value)
         print(f"{name.replace('_', ' '):{width}}  {shown}")
 
 

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 PATIENCE_SECONDS = 0.5  # that a read waits for a connection before it goes to the next node
 AVOID_SECONDS = 5.0  # that reads go elsewhere first, once a node could not be reached
 
-_READS = frozenset({"get", "scan", "count", "read", "explain"})
+_READS = frozenset({"get", "scan", "count", "digest", "read", "explain"})
 _WRITES = frozenset({"put", "remove", "put_many", "write"})
 
 

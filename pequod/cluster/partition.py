@@ -35,6 +35,10 @@ class Partition(Protocol):
         """Parts of a range within it, each with the homes that may have some of its keys."""
         ...
 
+    def span(self, key: str) -> KeyRange:
+        """A range around one of its keys, as wide as can be, of which all keys have one home."""
+        ...
+
     def lines(self) -> list[str]:
         """What it says, for people."""
         ...
@@ -72,6 +76,10 @@ class HashPartition:
             return [(keys, (self.home_of(keys.first),))]
         return [(keys, self.homes)]
 
+    def span(self, key: str) -> KeyRange:
+        found = self._head.match(key) if self._is_closed else None
+        return prefix(found[0]) if found else point(key)
+
     def lines(self) -> list[str]:
         return [f"{self.pattern} by hash of <{self.slot}>: {', '.join(self.homes)}"]
 
@@ -108,6 +116,10 @@ class RangePartition:
                 found.append((piece, (home,)))
             first = end
         return found
+
+    def span(self, key: str) -> KeyRange:
+        place = bisect_right(self._ends, key)
+        return KeyRange(self._ends[place - 1] if place else self.keys.first, self._ends[place])
 
     def lines(self) -> list[str]:
         found, first = [], self.keys.first
@@ -171,12 +183,19 @@ class ClusterMap:
 
     def home_of(self, key: str) -> str:
         """The home of a base key; raises if it has none."""
+        return self._partition_of(key).home_of(key)
+
+    def span(self, key: str) -> KeyRange:
+        """A range around a base key, as wide as can be, of which all keys have one home."""
+        return self._partition_of(key).span(key)
+
+    def _partition_of(self, key: str) -> Partition:
         place = bisect_right(self._firsts, key) - 1
         if place < 0 or key not in self.partitions[place].keys:
             raise BadRequest(
                 f"{key!r:.100} is in no partition, so it has no home; add one to the cluster's map"
             )
-        return self.partitions[place].home_of(key)
+        return self.partitions[place]
 
     def is_home(self, key: str, home: str) -> bool:
         """True if a key lives at that home."""

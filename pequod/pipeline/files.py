@@ -72,6 +72,10 @@ class Manifest:
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
 
+    def is_whole(self, folder: Path) -> bool:
+        """True if all files are there, as far as their footers tell."""
+        return all(_facts(folder / file.name) == file for file in self.files)
+
     def save(self, folder: Path) -> None:
         """Write `manifest.json`, all at once."""
         sent = {
@@ -107,12 +111,15 @@ class Manifest:
 
     @classmethod
     def done(cls, folder: Path, kind: str, spec: dict[str, Any]) -> "Manifest | None":
-        """The manifest, if this very job has been done; of another job, an error that says so."""
+        """The manifest, if this very job has been done; of another job, an error that says so.
+
+        If files have gone since, None: the job is to be done again, and writes those that lack.
+        """
         if not (folder / MANIFEST).exists():
             return None
         manifest = cls.load(folder)
         if (manifest.kind, manifest.spec) == (kind, spec):
-            return manifest
+            return manifest if manifest.is_whole(folder) else None
         differing = {
             name: f"{manifest.spec.get(name)!r}, not {value!r}"
             for name, value in spec.items()
@@ -293,13 +300,21 @@ def _told(path: Path) -> dict[str, Any]:
 
 def finished(path: Path, job: str) -> FileFacts | None:
     """The facts of a file that this very job has written before, else None."""
-    if not path.exists():
-        return None
+    facts = _facts(path)
+    return facts if facts is not None and _told(path).get("job") == job else None
+
+
+def _facts(path: Path) -> FileFacts | None:
+    """What a file says that it holds; None if it is not there or not whole."""
     try:
-        told = _told(path)
-    except (pa.ArrowInvalid, ValueError):
+        return FileFacts(**_told(path)["facts"])
+    except (OSError, pa.ArrowInvalid, ValueError, KeyError, TypeError):
         return None
-    return FileFacts(**told["facts"]) if told.get("job") == job else None
+
+
+def rows_are_whole(folder: Path) -> bool:
+    """True if a folder of rows is there with all its files."""
+    return (folder / MANIFEST).exists() and Manifest.load(folder, "rows").is_whole(folder)
 
 
 def _metadata(job: str, facts: FileFacts, groups: Sequence[Group] = ()) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""Load: the rows of folders into a server, in key order and at the pace it takes.
+"""Load: the rows of folders into a server or a cluster, in key order, at the pace they take.
 
-Base rows are put. Computed rows are not sent at all: the server computes them from the base rows,
-timeline by timeline, so that their ranges are fresh, have their updaters, and share their values
-with the base rows; then a digest tells that they are the rows of the manifest. Sending them would
-take longer than computing them, and each value would be one more copy.
+Base rows are put, in a cluster at their homes. Computed rows are not sent at all: the server that
+clients read them from computes them from the base rows, timeline by timeline, so that their ranges
+are fresh, have their updaters, and share their values with the base rows; then a digest tells that
+they are the rows of the manifest. Sending them would take longer than computing them, and each
+value would be one more copy.
 
-Nothing is noted down: digests tell what the server has already, so a load that broke off goes on
+Nothing is noted down: digests tell what the servers have already, so a load that broke off goes on
 where it was, and one that is complete does nothing.
 """
 
@@ -16,47 +17,72 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequen
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from ssl import SSLContext
+from typing import Any, NamedTuple
 
 from pequod.client import AsyncClient
+from pequod.cluster.client import ClusterClient
 from pequod.digests import RowsDigest
-from pequod.errors import BadData, BadRequest, PequodError, TooLarge, Unavailable
+from pequod.errors import BadData, PequodError, SourceDown, TooLarge, Unavailable
 from pequod.keys import BAR, KeyRange, Pair, point, prefix
-from pequod.pipeline.files import Group, Manifest, open_rows, pairs_of, read_groups, read_rows
+from pequod.pipeline.files import Manifest, open_rows, pairs_of, read_groups, read_rows
 from pequod.pipeline.jobs import Told, quiet
 
 BATCH = 4096  # rows in a request
 WINDOW = 4  # requests on their way at a time; one is too few to keep both ends busy
 VIEWS_WINDOW = 64  # ranges to compute that are asked for at a time
 
+_LOOK_SECONDS = 0.05
+
 Run = tuple[KeyRange, list[Pair]]
+Found = tuple[int, str] | None  # what a server says of a range; None: it has far too many rows
 Asked = tuple[list[Run], Awaitable[list[tuple[int, str]]]]
 
 
+class Piece(NamedTuple):
+    """Base rows of one range, which all go to one server, and what it then says of the range."""
+
+    home: AsyncClient
+    keys: KeyRange
+    rows: list[Pair]
+    expected: tuple[int, str]
+
+
 def load(
-    folders: Sequence[Path], addresses: Sequence[str], told: Told = quiet, timeout: float = 60.0
+    folders: Sequence[Path],
+    address: str,
+    told: Told = quiet,
+    *,
+    timeout: float = 60.0,
+    tls: SSLContext | None = None,
 ) -> int:
-    """Bring the rows of all folders into the server; answers with how many it has of them."""
-    if len(addresses) != 1:
-        raise BadRequest("rows are loaded into one server; give one address")
+    """Bring the rows of all folders there; answers with how many of them there are.
+
+    The address is that of a server, or the path of a cluster's map.
+    """
     manifests = [(folder, Manifest.load(folder, "rows")) for folder in folders]
     manifests.sort(key=lambda pair: "joins" in pair[1].spec)  # what is computed needs its base
-    return asyncio.run(_load(manifests, addresses[0], told, timeout))
+    client = AsyncClient(address, timeout=timeout, tls=tls)
+    return asyncio.run(_load(manifests, client, told, timeout))
 
 
 async def _load(
-    manifests: Sequence[tuple[Path, Manifest]], address: str, told: Told, timeout: float
+    manifests: Sequence[tuple[Path, Manifest]], client: AsyncClient, told: Told, timeout: float
 ) -> int:
     total = sum(manifest.rows for _, manifest in manifests)
     done = 0
-    async with AsyncClient(address, timeout=timeout) as client:
+    async with client:
         try:
             for folder, manifest in manifests:
-                loaded = _compute if "joins" in manifest.spec else _put
-                async for rows in loaded(client, folder, manifest):
+                if "joins" in manifest.spec:
+                    await _add_joins(client, "\n".join(manifest.spec["joins"]), timeout)
+                    steps = _compute(client, folder, manifest)
+                else:
+                    steps = _put(client, folder, manifest)
+                async for rows in steps:
                     done += rows
                     told(done, total)
-        except Unavailable as error:
+        except (SourceDown, Unavailable) as error:
             raise Unavailable(
                 f"{error}; {done:,} of {total:,} rows were loaded: give the same command again, "
                 "and it goes on from there"
@@ -64,42 +90,113 @@ async def _load(
     return done
 
 
+# Base rows.
+
+
 async def _put(client: AsyncClient, folder: Path, manifest: Manifest) -> AsyncIterator[int]:
-    """Put the row groups that the server has not; yields the rows of each."""
-    for file in manifest.files:
-        groups = read_groups(folder, file)
+    """Put what the servers have not, row group by row group; yields the rows of each."""
+    for keys, rows, digest in _groups(folder, manifest):
+        pieces = list(_pieces(client, keys, rows, digest))
+        found = await _together(map(_digest, pieces))
+        lacking = [piece for piece, one in zip(pieces, found) if one != piece.expected]
+        await _all(WINDOW, _puts(lacking))
+        # Of what was empty before, the server's word that it took it is enough.
+        doubtful = [
+            piece
+            for piece, one in zip(pieces, found)
+            if one != piece.expected and (one is None or one[0])
+        ]
+        for piece, one in zip(doubtful, await _together(map(_digest, doubtful))):
+            if one != piece.expected:
+                raise BadData(
+                    "the server has other rows than those of the manifest from "
+                    f"{piece.keys.first!r} to {piece.keys.last!r}; remove them there with "
+                    "`pequod removerange`, and load again"
+                )
+        yield len(rows)
+
+
+def _groups(folder: Path, manifest: Manifest) -> Iterator[tuple[KeyRange, list[Pair], str]]:
+    """The row groups in key order: range, rows and digest. They cover their tables with no gaps."""
+    groups = [
+        (file, number, group)
+        for file in manifest.files
+        for number, group in enumerate(read_groups(folder, file))
+    ]
+    tables = [(_head(g.first, 1), _head(g.last, 1)) for _, _, g in groups]
+    for at, (file, number, group) in enumerate(groups):
+        first, last = tables[at][0].first, tables[at][1].last
+        if at and tables[at - 1][1] == tables[at][0]:
+            first = group.first
+        if at + 1 < len(groups) and tables[at + 1][0] == tables[at][1]:
+            last = groups[at + 1][2].first
         with open_rows(folder, file) as source:
-            for number, group in enumerate(groups):
-                found = await _digest(client, group)
-                if found != (group.rows, group.digest):
-                    rows = pairs_of(source.read_row_group(number))
-                    batches = (rows[at : at + BATCH] for at in range(0, len(rows), BATCH))
-                    await _all(WINDOW, (client.put_many(batch) for batch in batches))
-                    if found is None or found[0]:  # there were some rows before
-                        await _check_group(client, group)
-                yield group.rows
+            rows = pairs_of(source.read_row_group(number))
+        yield KeyRange(first, last), rows, group.digest
 
 
-async def _digest(client: AsyncClient, group: Group) -> tuple[int, str] | None:
-    """What the server has where a group lies; None if it has far too many rows there."""
+def _pieces(client: AsyncClient, keys: KeyRange, rows: list[Pair], digest: str) -> Iterator[Piece]:
+    """The rows of a range by their homes; a range that is no one's home's is cut."""
+    if not isinstance(client, ClusterClient):
+        yield Piece(client, keys, rows, (len(rows), digest))
+        return
+    at = 0
+    while at < len(rows):
+        key = rows[at][0]
+        span = client.map.span(key).clip(keys)
+        end = bisect_left(rows, span.last, at, key=itemgetter(0))
+        some = rows[at:end]
+        yield Piece(client.at(client.map.home_of(key)), span, some, _digest_of(some))
+        at = end
+
+
+def _puts(pieces: Iterable[Piece]) -> Iterator[Awaitable[Any]]:
+    """Requests that put the rows, in key order, as many in each as there may be."""
+    waiting: dict[AsyncClient, list[Pair]] = {}
+    for piece in pieces:
+        rows = waiting.setdefault(piece.home, [])
+        rows += piece.rows
+        while len(rows) >= BATCH:
+            yield piece.home.put_many(rows[:BATCH])
+            del rows[:BATCH]
+    for home, rows in waiting.items():
+        if rows:
+            yield home.put_many(rows)
+
+
+async def _digest(piece: Piece) -> Found:
     try:
-        rows, digest = await client.digest(group.first, group.last + "\0")
+        rows, digest = await piece.home.digest(*piece.keys)
     except TooLarge:
         return None
     return rows, digest
 
 
-async def _check_group(client: AsyncClient, group: Group) -> None:
-    if await _digest(client, group) != (group.rows, group.digest):
-        raise BadData(
-            f"the server has other rows than those of the manifest between {group.first!r} and "
-            f"{group.last!r}; remove them there with `pequod removerange`, and load again"
-        )
+def _digest_of(rows: list[Pair]) -> tuple[int, str]:
+    digest = RowsDigest()
+    digest.add(rows)
+    return digest.rows, digest.hexdigest()
+
+
+# Computed rows.
+
+
+async def _add_joins(client: AsyncClient, text: str, timeout: float) -> None:
+    """Install joins; in a cluster, also wait until the servers that compute know them."""
+    names = {join["name"] for join in await client.add_join(text)}
+    if not isinstance(client, ClusterClient):
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            for node in client.map.compute:
+                while not names <= {join["name"] for join in await client.at(node).joins()}:
+                    await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError as error:
+        raise Unavailable(f"node {node} does not learn of the joins") from error
 
 
 async def _compute(client: AsyncClient, folder: Path, manifest: Manifest) -> AsyncIterator[int]:
-    """Let the server compute all ranges of some views; yields how many rows it has computed."""
-    await client.add_join("\n".join(manifest.spec["joins"]))
+    """Let servers compute all ranges of some views; yields how many rows they have computed."""
     tables = (table for file in manifest.files for table in read_rows(folder, file))
     runs = natural_runs(pairs_of(table) for table in tables)
     asked: Asked | None = None
@@ -116,9 +213,7 @@ async def _compute(client: AsyncClient, folder: Path, manifest: Manifest) -> Asy
 def _checked(some: Sequence[Run], digests: Sequence[tuple[int, str]]) -> int:
     """The number of rows in some ranges, if the server has computed the same ones."""
     for (keys, rows), found in zip(some, digests):
-        expected = RowsDigest()
-        expected.add(rows)
-        if tuple(found) != (expected.rows, expected.hexdigest()):
+        if tuple(found) != _digest_of(rows):
             raise BadData(
                 "the server computes other rows than those of the manifest from "
                 f"{keys.first!r} to {keys.last!r}; has it the same base rows? "
@@ -145,14 +240,31 @@ def natural_runs(lists: Iterable[list[Pair]]) -> Iterator[Run]:
             if rows[at][0] not in keys:
                 if run:
                     yield keys, run
-                key = rows[at][0]
-                head = key[: key.find(BAR, key.find(BAR) + 1) + 1]
-                keys, run = prefix(head) if head else point(key), []
+                keys, run = _head(rows[at][0], 2), []
             end = bisect_left(rows, keys.last, at, key=itemgetter(0))
             run += rows[at:end]
             at = end
     if run:
         yield keys, run
+
+
+def _head(key: str, bars: int) -> KeyRange:
+    """The range of all keys that are alike up to so many bars; that of the key if it has fewer."""
+    end = 0
+    for _ in range(bars):
+        end = key.find(BAR, end) + 1
+        if not end:
+            return point(key)
+    return prefix(key[:end])
+
+
+async def _together(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """The results of all calls; the first error is raised when none of them is under way."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 async def _all(window: int, calls: Iterable[Any]) -> None:

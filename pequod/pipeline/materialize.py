@@ -30,6 +30,7 @@ from pequod.joins.join import CacheJoin
 from pequod.keys import EVERYTHING, KeyRange, prefix
 from pequod.pipeline.compiler import BaseRows, Compiler, within
 from pequod.pipeline.files import (
+    MANIFEST,
     ROWS_SCHEMA,
     FileFacts,
     Manifest,
@@ -89,10 +90,10 @@ def materialized(
 ) -> Manifest | None:
     """The manifest of `out`, if these very rows are there."""
     spec = views_spec(joins, base, keys)
-    if not (out / "manifest.json").exists():
+    if not (out / MANIFEST).exists():
         return None
     manifest = Manifest.load(out, "rows")
-    return manifest if manifest.spec == spec else None
+    return manifest if manifest.spec == spec and manifest.is_whole(out) else None
 
 
 def views_spec(joins: Sequence[CacheJoin], base: Path, keys: KeyRange) -> dict[str, Any]:

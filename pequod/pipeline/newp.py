@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pequod.errors import BadRequest
 from pequod.pipeline.chance import Integers, below, permuted, stream, words
-from pequod.pipeline.files import Manifest, job_name, text_rows, write_rows
+from pequod.pipeline.files import Manifest, job_name, rows_are_whole, text_rows, write_rows
 from pequod.pipeline.graph import user_width
 from pequod.pipeline.jobs import Engine, Facts, Told, cut, files_of, quiet, wrote
 from pequod.pipeline.texts import digits, joined, letters
@@ -53,7 +53,8 @@ def write_newp(
     spec: NewpSpec, out: Path, engine: Engine, parts: int, told: Told = quiet
 ) -> Manifest:
     """Write the world into the folder `out`, unless it is there; its rows are in `out/kv`."""
-    if (done := Manifest.done(out, "newp", asdict(spec))) is not None:
+    done = Manifest.done(out, "newp", asdict(spec))
+    if done is not None and rows_are_whole(out / "kv"):
         return done
     found = engine.run(partial(_write_part, spec, out, parts), parts, told)
     files = tuple(file for kind in KINDS for file in files_of(found, kind))

@@ -1,5 +1,6 @@
 """The degree distributions of a world, in numbers and as a plot for a terminal."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ def summary(world: Path) -> dict[str, Any]:
     manifest = Manifest.load(world, "twip")
     followers = read_followers(world)
     most = int(followers.max())
+    fitted = exponent(followers, TAIL)
     return {
         "users": len(followers),
         "edges": manifest.rows,
         "mean_followers": round(manifest.rows / len(followers), 3),
         "most_followers": most,
         "most_followers_share": round(most / len(followers), 4),
-        "follower_exponent": round(exponent(followers, TAIL), 3),
+        "follower_exponent": None if math.isnan(fitted) else round(fitted, 3),
     }
 
 

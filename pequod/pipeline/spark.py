@@ -8,7 +8,9 @@ install it there, or let `spark-submit --py-files` carry it.
 
 import json
 import os
+import re
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,14 +19,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pequod.errors import BadData, BadRequest, Unavailable
 from pequod.pipeline.java import ensure_java
 from pequod.pipeline.jobs import Facts, Part, Told, quiet
 
 LOOPBACK = "127.0.0.1"
 
 _WAVES, _LEAST_WAVE = 8, 4
+_PORTS = {"sc": 15002, "spark": 7077}
+_REACH_SECONDS = 10.0
+# Lines of a traceback: an error of Pequod, and any.
+_OURS = re.compile(r"^pequod\.errors\.\w+: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(\w[\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -39,13 +49,22 @@ class Session:
     @contextmanager
     def open(self) -> Iterator[SparkSession]:
         """A session, and afterwards no trace of it."""
-        if self.remote:
-            spark = SparkSession.builder.remote(self.remote).getOrCreate()
-            try:
-                yield spark
-            finally:
-                spark.stop()
-            return
+        with _sentences():
+            if self.remote:
+                _reach(self.remote, "sc")
+                spark = SparkSession.builder.remote(self.remote).getOrCreate()
+                try:
+                    yield spark
+                finally:
+                    spark.stop()
+            else:
+                with self._classic() as spark:
+                    yield spark
+
+    @contextmanager
+    def _classic(self) -> Iterator[SparkSession]:
+        if self.master.startswith("spark:"):
+            _reach(self.master, "spark")
         if (running := SparkSession.getActiveSession()) is not None:
             yield running  # whoever started it stops it
             return
@@ -71,6 +90,10 @@ class Session:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": self.memory,
             "spark.sql.session.timeZone": "UTC",
+            # Sizes of files tell little: sorted keys are compressed to a twentieth. What a join is
+            # best done by is seen when its sides have been shuffled.
+            "spark.sql.autoBroadcastJoinThreshold": "-1",
+            "spark.sql.adaptive.autoBroadcastJoinThreshold": "64m",
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
             "spark.local.dir": scratch,
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
@@ -86,6 +109,37 @@ class Session:
             builder = builder.config(name, value)
         spark: SparkSession = builder.getOrCreate()
         return spark
+
+
+def _reach(url: str, scheme: str) -> None:
+    """Raise if nobody listens at any of the places in a URL: Spark itself tries for minutes."""
+    places = url.removeprefix(f"{scheme}://").partition("/")[0].split(",")
+    if not url.startswith(f"{scheme}://") or not all(places):
+        raise BadRequest(f"{url!r} is no address of Spark; write {scheme}://host:port")
+    for place in places:
+        host, _, port = place.rpartition(":") if ":" in place else (place, "", "")
+        try:
+            number = int(port or _PORTS[scheme])
+            with socket.create_connection((host.strip("[]"), number), _REACH_SECONDS):
+                return
+        except ValueError as error:
+            raise BadRequest(f"{url!r} is no address of Spark: {port!r} is no port") from error
+        except OSError as error:
+            last = error
+    raise Unavailable(f"cannot reach Spark at {url}: {last.strerror or last}") from last
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Make one sentence of what Spark says in a hundred lines."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        if ours := _OURS.findall(text):  # raised in a task
+            raise BadData(ours[-1]) from error
+        told = _RAISED.findall(text) or text.strip().splitlines() or [type(error).__name__]
+        raise BadData(f"Spark failed: {told[0]:.500}") from error
 
 
 class SparkEngine:

@@ -23,6 +23,7 @@ from pequod.pipeline.files import (
     Manifest,
     finished,
     job_name,
+    rows_are_whole,
     text_rows,
     write_rows,
     write_table,
@@ -34,6 +35,7 @@ from pequod.pipeline.texts import digits, joined, letters
 TIMELINE = "t|<user>|<time:10>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>;"
 NOW = 1_000_000_000  # the time at which a trace begins, in ticks
 TIME_DIGITS = 10
+FOLLOWERS = "followers.parquet"
 EDGES_SCHEMA = pa.schema([("user", pa.int32()), ("poster", pa.int32())])
 
 _POSTS, _TIMES, _TEXTS = 11, 12, 13  # names of streams
@@ -64,7 +66,9 @@ def write_world(
     spec: TwipSpec, out: Path, engine: Engine, parts: int, told: Told = quiet
 ) -> Manifest:
     """Write the world into the folder `out`, unless it is there; answers with its manifest."""
-    if (done := Manifest.done(out, "twip", asdict(spec))) is not None:
+    done = Manifest.done(out, "twip", asdict(spec))
+    counted_before = finished(out / FOLLOWERS, job_name("twip", asdict(spec)))
+    if done is not None and counted_before is not None and rows_are_whole(out / "kv"):
         return done
     _ = spec.graph.laws  # refuses, or solves, before any task starts
     total = 2 * parts + 1
@@ -94,7 +98,7 @@ def spec_of(manifest: Manifest) -> TwipSpec:
 
 def read_followers(world: Path) -> Integers:
     """How many followers each user has."""
-    path = world / "followers.parquet"
+    path = world / FOLLOWERS
     if not path.exists():
         raise BadData(f"{path} does not exist; `pequod pipeline graph` writes it")
     followers: Integers = pq.read_table(path).column(0).to_numpy().astype(np.int64)
@@ -170,7 +174,7 @@ def _write_followers(spec: TwipSpec, out: Path, names: list[str], _: int) -> Fac
     schema = pa.schema([("followers", pa.int32())])
     table = pa.table([pa.array(followers.astype(np.int32))], schema=schema)
     job = job_name("twip", asdict(spec))
-    write_table(out, "followers.parquet", job, [table], schema)
+    write_table(out, FOLLOWERS, job, [table], schema)
     return {"counts": {"most_followers": int(followers.max()), "most_followees": largest_out}}
 
 

@@ -59,6 +59,8 @@ def test_newp(run, tmp_path):
     [
         (("graph", "--users", 1, "--out", "x"), "2 to"),
         (("graph", "--partitions", 0, "--out", "x"), "--partitions is 1 or more"),
+        (("graph", "--remote", "http://a", "--out", "x"), "write sc://host:port"),
+        (("graph", "--master", "spark://a:b", "--out", "x"), "'b' is no port"),
         (("trace", "--world", "nowhere", "--out", "x"), "nowhere does not exist"),
         (("load", "--from", "nowhere", "--to", "pequod://127.0.0.1:1"), "nowhere does not exist"),
         (("materialize", "--joins", "no.pq", "--base", "x", "--out", "y"), "cannot read no.pq"),
@@ -70,6 +72,23 @@ def test_mistakes_are_told(run, tmp_path, monkeypatch, arguments, told):
     assert code == 2
     assert told in errors
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["--remote=sc://127.0.0.1:1", "--master=spark://127.0.0.1:1"])
+def test_nobody_is_there(run, tmp_path, where):
+    code, _, errors = graph(run, tmp_path, where)
+    assert code == 3
+    told = f"cannot reach Spark at {where.partition('=')[2]}: Connection refused"
+    assert json.loads(errors)["error"]["message"] == told
+
+
+def test_numbers_that_there_are_not(run, tmp_path):
+    _, said, _ = graph(run, tmp_path / "world")
+    assert json.loads(said)["follower_exponent"] is None  # nobody has a hundred followers
+    mix = ("--mix", "5,9,85")
+    code, _, errors = run("trace", "--world", tmp_path / "world", "--out", tmp_path / "t", *mix)
+    assert code == 2
+    assert "--mix is four numbers" in errors
 
 
 def test_another_seed_is_told(run, tmp_path):

@@ -1,6 +1,7 @@
 """`pequod serve` as a process, and where its settings come from."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -21,6 +22,16 @@ from pequod.server.access import hash_of, read_tokens
 from tests.live import SECONDS, until
 
 TOKEN = "a token of enough characters"
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before():
+    """A server that is run here logs to what is standard error now, and soon closed."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def settings(*arguments: str, **variables: str):

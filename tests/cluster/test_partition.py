@@ -47,6 +47,20 @@ def test_keys_have_homes():
             found.home_of(key)
 
 
+def test_spans_have_one_home():
+    found = of(MAP)
+    assert found.span("p|bob|0000000001") == prefix("p|bob|")
+    assert found.span("p|odd") == point("p|odd")
+    assert found.span("s|ann|x") == KeyRange("s|", "s|h")
+    assert found.span("s|h") == KeyRange("s|h", "s|q")
+    assert found.span("vote|ann|1") == prefix("vote|")
+    for key in ("p|bob|0000000001", "p|odd", "s|ann|x", "s|h", "s|zoe|", "vote|ann|1"):
+        assert key in found.span(key)
+        assert found.is_whole(found.span(key), found.home_of(key))
+    with pytest.raises(BadRequest, match="no partition"):
+        found.span("q|1")
+
+
 def test_ranges_are_asked_where_they_may_be():
     found = of(MAP)
     home = found.home_of("p|bob|0000000001")

@@ -9,6 +9,7 @@ from pequod.pipeline.spark import Session
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # a third of the time to make a plan
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 

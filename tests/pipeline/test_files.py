@@ -89,10 +89,12 @@ def test_manifests_tell_what_is_wrong(tmp_path):
         Manifest.load(tmp_path / "nowhere")
     with pytest.raises(BadData, match="is not finished"):
         Manifest.load(tmp_path)
-    manifest = Manifest("rows", {"seed": 1}, (FileFacts("a.parquet", 1, "a", "a", "00"),))
+    manifest = Manifest("rows", {"seed": 1}, (write_rows(tmp_path, "a.parquet", "", []),))
     manifest.save(tmp_path)
     assert Manifest.load(tmp_path) == manifest
     assert Manifest.done(tmp_path, "rows", {"seed": 1}) == manifest
+    (tmp_path / "a.parquet").unlink()
+    assert Manifest.done(tmp_path, "rows", {"seed": 1}) is None  # to be written again
     assert Manifest.done(tmp_path / "b", "rows", {"seed": 1}) is None
     with pytest.raises(BadData, match="its seed is 1, not 2"):
         Manifest.done(tmp_path, "rows", {"seed": 2})

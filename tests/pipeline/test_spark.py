@@ -12,10 +12,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from pequod.errors import BadData, BadRequest
 from pequod.pipeline.files import Manifest
 from pequod.pipeline.java import ensure_java
 from pequod.pipeline.jobs import PlainEngine
-from pequod.pipeline.spark import SparkEngine
+from pequod.pipeline.spark import Session, SparkEngine
 from pequod.pipeline.trace import trace_spec, write_trace
 from pequod.pipeline.twip import TwipSpec, write_world
 
@@ -48,6 +49,20 @@ def test_spark_and_plain_write_the_same_files(spark, plain, tmp_path):
 def test_more_parts_than_users_and_more_than_one_wave(spark, plain, tmp_path):
     manifest = write_world(SPEC, tmp_path, SparkEngine(spark), 9)
     assert manifest.facts == Manifest.load(plain / "world").facts
+
+
+def test_what_spark_says_is_made_a_sentence(spark, plain):
+    def refused(_):
+        raise BadRequest("not so")
+
+    def wrong(_):
+        return {}["lost"]
+
+    with pytest.raises(BadData, match=r"^not so$"), Session().open() as same:
+        SparkEngine(same).run(refused, 1)
+    with pytest.raises(BadData, match=r"^Spark failed: .*KeyError: 'lost'$"), Session().open():
+        SparkEngine(spark).run(wrong, 1)
+    assert spark.range(3).count() == 3
 
 
 def free_port():

@@ -51,6 +51,24 @@ def test_parts_do_not_matter(world, tmp_path, parts):
     assert rows_of(tmp_path) == rows_of(world)
 
 
+@pytest.mark.parametrize(
+    "lost", ["edges/00001.parquet", "followers.parquet", "kv/manifest.json", "kv/p-00000.parquet"]
+)
+@pytest.mark.parametrize("how", ["gone", "half"])
+def test_what_has_gone_is_written_again(tmp_path, lost, how):
+    spec = replace(SPEC, users=500, edges=4000, posts=300)
+    manifest = write_world(spec, tmp_path, PlainEngine(), 2)
+    before = (tmp_path / lost).read_bytes()
+    kept = (tmp_path / "edges" / "00000.parquet").stat().st_mtime_ns
+    if how == "gone":
+        (tmp_path / lost).unlink()
+    elif lost.endswith(".parquet"):
+        (tmp_path / lost).write_bytes(before[: len(before) // 2])
+    assert write_world(spec, tmp_path, PlainEngine(), 2) == manifest
+    assert (tmp_path / lost).read_bytes() == before
+    assert (tmp_path / "edges" / "00000.parquet").stat().st_mtime_ns == kept
+
+
 class Interrupted(Exception):
     pass
 
