@@ -7,6 +7,7 @@ and load, the cache must end with what the database has.
 import asyncio
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from pequod import AsyncClient, prefix
@@ -195,3 +196,39 @@ def test_a_load_that_is_ahead_of_the_log_waits_for_it(pg, run):
             assert await pq.get("p|bob|0000000001") == "newest"
 
     run(scenario())
+
+
+def test_a_commit_that_is_told_of_before_it_can_be_seen(pg, run):
+    """PostgreSQL waits for a standby when its log has the commit: a load reads the old row."""
+    writer = psycopg.connect(pg.url, autocommit=True)
+    pg.execute("SET synchronous_commit = local")
+
+    async def standby(name):
+        pg.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        pg.execute("SELECT pg_reload_conf()")
+        await until(lambda: writer.execute("SHOW synchronous_standby_names").fetchone() == (name,))
+
+    async def scenario():
+        async with world(pg) as (server, pq, held):
+            await standby("nobody")
+            try:
+                writing = asyncio.create_task(
+                    asyncio.to_thread(writer.execute, "UPDATE posts SET tweet = 'new'")
+                )
+                changes = server._database.changes
+                await until(lambda: server._database.changes > changes)
+                reading = asyncio.create_task(pq.scan(*prefix("p|bob|")))
+                await asyncio.sleep(0.05)
+                assert not held.waiting, "the load has no rows yet"
+            finally:
+                pg.execute("ALTER SYSTEM RESET synchronous_standby_names")
+                pg.execute("SELECT pg_reload_conf()")
+            await writing
+            await held.load()
+            held.let_go()
+            assert await reading == posts_of(pg) == [("p|bob|0000000001", "new")]
+
+    try:
+        run(scenario())
+    finally:
+        writer.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from pequod.backing import pgcatalog, postgres
+from pequod.backing import pgadmin, pgpool
 from pequod.backing.mapping import tables_of
 from pequod.config import ServerConfig
 from pequod.server import Server
@@ -87,8 +87,8 @@ class PostgresSide:
 
     def init(self, mapping: str) -> None:
         async def work() -> None:
-            await postgres.administrate(
-                self.url, lambda one: pgcatalog.init(one, tables_of(mapping), self.slot)
+            await pgpool.administrate(
+                self.url, lambda one: pgadmin.init(one, tables_of(mapping), self.slot)
             )
 
         # In a thread, since a test may have a loop of its own running.
