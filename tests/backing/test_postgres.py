@@ -278,7 +278,7 @@ def test_a_database_that_falls_silent_is_lost_until_it_speaks(pg, run, monkeypat
 
 def test_a_stream_that_stays_silent_is_opened_again(pg, run, monkeypatch):
     monkeypatch.setattr(postgres, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(postgres, "DEAD_SECONDS", 0.1)
+    monkeypatch.setattr(postgres, "DEAD_SECONDS", 1.0)
     mapping = twip(pg)
     fill(pg)
 
@@ -289,6 +289,7 @@ def test_a_stream_that_stays_silent_is_opened_again(pg, run, monkeypatch):
             stream._loop.remove_reader(stream._socket)
             pg.execute("DELETE FROM posts WHERE time < 50")
             await until(lambda: server._database._stream is not stream)
+            await until(lambda: server._database.progress.down_since is None)
             assert await pq.scan(*prefix("t|ann|"), after=pg.token()) == timeline_of(pg, "ann")
 
     run(scenario())

@@ -50,6 +50,7 @@ class SqliteSide:
         self.path = directory / "twip.db"
         self.url = f"sqlite:///{self.path}"
         self.connection = sqlite3.connect(self.path, isolation_level=None, timeout=10)
+        self.connection.execute("PRAGMA synchronous = OFF")  # the machine does not lose power
 
     def execute(self, statement: str, *params: Any) -> list[Any]:
         return self.connection.execute(statement.replace("%s", "?"), params).fetchall()
