@@ -5,7 +5,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from pequod.backing import pgcatalog, sql
@@ -60,6 +59,7 @@ class Postgres(Database):
         self._nudge: asyncio.TimerHandle | None = None
         self._is_altered = asyncio.Event()
         self._slot_state: Mapping[str, Any] = {}
+        self._is_log_large = False
         self.drops = 0  # times that everything was dropped and loaded anew
 
     # Its life.
@@ -194,7 +194,9 @@ class Postgres(Database):
             self._drop_everything("its log is further ahead than the budget (db_wal_budget)")
         else:
             return position
-        start = max(lsn_number(confirmed), system.end - _LOOK_BACK_BYTES)
+        start = max(
+            lsn_number(confirmed), system.end - min(_LOOK_BACK_BYTES, self._wal_budget // 4)
+        )
         self.progress.position = self.progress.head = start
         return start
 
@@ -232,28 +234,30 @@ class Postgres(Database):
 
     async def _watch(self) -> None:
         """Tell the server how far we are, hear whether it lives, and look what has changed."""
+        heard_at, silent_looks = 0.0, 0
         while True:
-            with suppress(TimeoutError):
+            try:
                 await asyncio.wait_for(self._is_altered.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                silent_looks += 1
             self._is_altered.clear()
             stream = self._stream
             if stream is None or stream.ended.done():
                 continue
-            silent = time.monotonic() - stream.heard_at
+            if heard_at != stream.heard_at:
+                heard_at, silent_looks = stream.heard_at, 0
+            # Looks are counted, for a loop that was busy for long has heard nothing either.
+            silent = silent_looks * LOOK_SECONDS
             if silent > DEAD_SECONDS:
                 stream.close(Lost(f"it was silent for {silent:.0f} seconds"))
                 continue
-            if silent > self.seconds + LOOK_SECONDS:
-                self.progress.lost(f"it is silent for {silent:.0f} seconds", stream.heard_at)
+            if silent > self.seconds:
+                self.progress.lost(f"it is silent for {silent:.0f} seconds", heard_at)
             stream.send(self.progress.position, wants_reply=True)
             if self.progress.down_since is None:
                 try:
                     await self._look()
-                except (
-                    PequodError,
-                    Error,
-                    OSError,
-                ) as error:  # the stream tells if it lives
+                except (PequodError, Error, OSError) as error:  # the stream tells if it lives
                     log.warning("cannot look after the slot: %s", said(error))
 
     async def _look(self) -> None:
@@ -271,14 +275,30 @@ class Postgres(Database):
         behind = self.progress.head - self.progress.position
         if behind > self._wal_budget and self._stream is not None:
             self._stream.close(Lost(f"{behind} bytes behind (db_wal_budget)"))
-        elif behind > self._wal_budget // 2:
-            log.warning("the slot holds back %d bytes of the database's log", behind)
+        self._report_log(behind, self._slot_state.get("retained_bytes", 0))
         if altered := self._mapped.altered(looks):
             async with asyncio.timeout(self.seconds), await self._pool.opened() as connection:
                 found = await self._mapped.rebound(connection, altered)
             # The changes of the old rows come first: later they would outrank the new ones.
             await self._reach(position)
             self._rebind(looks, found)
+
+    def _report_log(self, behind: int, retained: int) -> None:
+        """Say so if the slot keeps much of the log, and say it again only after that was over."""
+        said_before, self._is_log_large = (
+            self._is_log_large,
+            max(behind, retained) > self._wal_budget // 2,
+        )
+        if self._is_log_large and not said_before:
+            log.warning(
+                "slot %s holds back %d bytes of the database's log (db_wal_budget is %d): %s",
+                self._slot,
+                max(behind, retained),
+                self._wal_budget,
+                f"the server is {behind} bytes behind"
+                if behind > self._wal_budget // 2
+                else "a transaction of the database is open for long",
+            )
 
     def _rebind(self, looks: Sequence[tuple[int, str]], found: dict[int, Table | str]) -> None:
         assert self._changes is not None, "it was started"
