@@ -202,3 +202,9 @@ async def slot_state(connection: Any, slot: str) -> dict[str, Any] | None:
         "behind_bytes": int(behind),
         "retained_bytes": int(retained),
     }
+
+
+async def life(connection: Any) -> str:
+    """A text that is another one after PostgreSQL crashed: its statistics began anew then."""
+    cursor = await connection.execute("SELECT stats_reset::text FROM pg_stat_bgwriter")
+    return str((await cursor.fetchone())[0])

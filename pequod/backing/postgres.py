@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +12,11 @@ from pequod.backing.changes import Changes
 from pequod.backing.mapping import Bounds, Table
 from pequod.backing.pgoutput import Begin, Commit, Keepalive, Message, lsn_number, lsn_text
 from pequod.backing.pgpool import Error, InUse, Lost, Pool, conninfo_of, said
+from pequod.backing.pgrows import asked_of, collect
 from pequod.backing.pgtables import Mapped
 from pequod.backing.replication import Stream, System
 from pequod.backing.snapshots import Applied
-from pequod.errors import BadRequest, PequodError, SourceBehind, SourceDown, TooLarge
+from pequod.errors import BadRequest, PequodError, SourceBehind, SourceDown
 from pequod.keys import KeyRange, Pair
 
 log = logging.getLogger("pequod.backing")
@@ -52,6 +52,8 @@ class Postgres(Database):
         self._sink: Sink | None = None
         self._changes: Changes | None = None
         self._applied = Applied()
+        self._life = ""  # of PostgreSQL, from one crash to the next
+        self._seen = 0  # where the log ended, on disk or not, after the latest load
         self._xid = 0  # of the transaction that is being received
         self._stream: Stream | None = None
         self._system: System | None = None
@@ -175,6 +177,7 @@ class Postgres(Database):
         """Where to go on; drops what the cache has if it has missed something for good."""
         async with self._pool.connection() as connection:
             state = await pgcatalog.slot_state(connection, self._slot)
+            life_before, self._life = self._life, await pgcatalog.life(connection)
             is_lost = state is not None and state["wal_status"] == "lost"
             if is_lost:
                 await connection.execute("SELECT pg_drop_replication_slot(%s)", [self._slot])
@@ -192,6 +195,8 @@ class Postgres(Database):
             self._drop_everything("its log does not reach back to where we were")
         elif system.end - position > self._wal_budget:
             self._drop_everything("its log is further ahead than the budget (db_wal_budget)")
+        elif life_before != self._life and self._seen > position:
+            self._drop_everything("it crashed, and what was loaded may be of commits that are lost")
         else:
             return position
         start = max(
@@ -341,14 +346,7 @@ class Postgres(Database):
     # Loading.
 
     async def _select(self, keys: Sequence[KeyRange]) -> tuple[int, list[list[Pair]]]:
-        wanted: dict[tuple[int, int, bool, bool], list[tuple[int, Bounds]]] = defaultdict(list)
-        for number, one in enumerate(keys):
-            for place, table in enumerate(self.tables):
-                bounds = table.bounds(one) if one.overlaps(table.keys) else None
-                if bounds is not None:
-                    has_least, has_most = bounds.least is not None, bounds.most is not None
-                    shape = (place, len(bounds.equal), has_least, has_most)
-                    wanted[shape].append((number, bounds))
+        wanted = asked_of(self.tables, keys)
         for place in {shape[0] for shape in wanted} & self._mapped.troubles.keys():
             raise SourceDown(
                 f"table {self.tables[place].name} cannot be read: {self._mapped.troubles[place]}"
@@ -363,7 +361,9 @@ class Postgres(Database):
                     for shape, asked in wanted.items()
                 ]
                 # After they were, so that all they have is in the log by then.
-                position = await connection.execute("SELECT pg_current_wal_flush_lsn()::text")
+                position = await connection.execute(
+                    "SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text"
+                )
             return snapshot, cursors, position
 
         applied, end = self._applied.now(), time.monotonic() + self.seconds
@@ -385,33 +385,13 @@ class Postgres(Database):
             await asyncio.sleep(_REREAD_SECONDS)
         found: list[list[Pair]] = [[] for _ in keys]
         for shape, cursor in zip(wanted, cursors):
-            self._collect(self.tables[shape[0]], await cursor.fetchall(), keys, found)
-        return lsn_number((await position.fetchone())[0]), found
+            collect(self, self.tables[shape[0]], await cursor.fetchall(), keys, found)
+        flushed, written = await position.fetchone()
+        self._seen = max(self._seen, lsn_number(written))
+        return lsn_number(flushed), found
 
     def _query(self, table: Table, asked: list[tuple[int, Bounds]]) -> sql.Statement:
         return sql.many_ranges(table, asked, self.max_rows + 1)
-
-    def _collect(
-        self, table: Table, rows: list[Any], keys: Sequence[KeyRange], found: list[list[Pair]]
-    ) -> None:
-        """Sort the rows of an answer into their ranges."""
-        if len(rows) > self.max_rows:
-            raise TooLarge(
-                f"more than {self.max_rows} rows of {table.name} at once (db_max_rows); "
-                "ask for a smaller part of the range"
-            )
-        key_of, value_of = table.key_maker(), table.value_maker(len(table.slots))
-        number, first, last, pairs = "", "", "", found[0]
-        for row in rows:
-            if row[-1] != number:  # the rows of a range come together
-                number = row[-1]
-                first, last = keys[int(number)]
-                pairs = found[int(number)]
-            key = key_of(row)
-            if key is None:
-                self.note_unfit(table)
-            elif first <= key < last:
-                pairs.append((key, value_of(row)))
 
     # Writing.
 
