@@ -46,7 +46,8 @@ SELECT c.oid, c.relkind::text, c.relpersistence::text, c.relreplident::text,
 FROM pg_class c WHERE c.oid = to_regclass(%s)
 """
 _COLUMNS = """
-SELECT a.attname, coalesce(b.typname, t.typname), a.attgenerated <> ''
+SELECT a.attname, coalesce(b.typname, t.typname), a.attgenerated <> '', EXISTS (
+    SELECT FROM pg_collation c WHERE c.oid = a.attcollation AND NOT c.collisdeterministic)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
@@ -122,18 +123,24 @@ async def bound(connection: Any, table: Table) -> Table:
     return table
 
 
-def _with_kinds(table: Table, columns: list[tuple[str, str, bool]]) -> Table:
-    types = {name: kind for name, kind, _ in columns}
+def _with_kinds(table: Table, columns: list[tuple[str, str, bool, bool]]) -> Table:
+    types = {name: kind for name, kind, *_ in columns}
     for column in table.columns:
         if column not in types:
             raise BadRequest(
                 f"table {table.name} has no column {column}; it has {', '.join(types)}"
             )
-    for column, _, is_generated in columns:
+    for column, _, is_generated, is_vague in columns:
         if is_generated and column in table.columns:
             raise BadRequest(
                 f"column {column} of {table.name} is generated, and PostgreSQL does not tell of "
                 "such; add an ordinary column, and a trigger BEFORE INSERT OR UPDATE that sets it"
+            )
+        if is_vague and column in table.key_columns:
+            raise BadRequest(
+                f"column {column} of {table.name} has a collation that takes different texts for "
+                f"equal; keys are exact: ALTER TABLE {quoted(table.name)} ALTER {quoted(column)} "
+                'TYPE text COLLATE "C"'
             )
     for column in table.key_columns:
         if types[column] not in _KEY_TYPES:

@@ -384,8 +384,8 @@ class Postgres(Database):
                 )
             await asyncio.sleep(_REREAD_SECONDS)
         found: list[list[Pair]] = [[] for _ in keys]
-        for shape, cursor in zip(wanted, cursors):
-            collect(self, self.tables[shape[0]], await cursor.fetchall(), keys, found)
+        for (shape, asked), cursor in zip(wanted.items(), cursors):
+            collect(self, self.tables[shape[0]], asked, await cursor.fetchall(), keys, found)
         flushed, written = await position.fetchone()
         self._seen = max(self._seen, lsn_number(written))
         return lsn_number(flushed), found

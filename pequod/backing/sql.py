@@ -64,6 +64,7 @@ def one_range(table: Table, bounds: Bounds, limit: int) -> Statement:
 def many_ranges(table: Table, asked: list[tuple[int, Bounds]], limit: int) -> Statement:
     """The rows of many ranges that bound the same columns, each with its number last (PostgreSQL).
 
+    Columns that are the same in all rows of a range are left out.
     A row for each range drives a nested loop over an index.
     """
     sample = asked[0][1]
@@ -87,7 +88,7 @@ def many_ranges(table: Table, asked: list[tuple[int, Bounds]], limit: int) -> St
         column = table.key_columns[len(sample.equal)]
         bound(column, "<=", "most", [bounds.most for _, bounds in asked])
     only = f" WHERE {' AND '.join(where)}" if where else ""
-    columns = of_row(table.columns)
+    columns = of_row(table.columns[len(sample.equal) :])
     return (
         f"SELECT t.*, r.n FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) "
         f"CROSS JOIN LATERAL (SELECT {columns} FROM {quoted(table.name)} AS s{only} "

@@ -235,3 +235,10 @@ def test_bounds_use_an_index(pg):
         ).fetchall()
     assert any("Index" in row[0] for row in plan)
     assert posts_of(pg)
+
+
+def test_a_key_of_a_vague_collation_is_refused(pg):
+    pg.execute("CREATE COLLATION vague (provider = icu, locale = 'und', deterministic = false)")
+    pg.execute("CREATE TABLE one (id TEXT COLLATE vague PRIMARY KEY, n TEXT)")
+    with pytest.raises(BadRequest, match=r'keys are exact.*COLLATE "C"'):
+        pg.init('[[table]]\nname = "one"\nkey = "x|<id>"\nvalue = "n"')
