@@ -238,7 +238,10 @@ def test_bounds_use_an_index(pg):
 
 
 def test_a_key_of_a_vague_collation_is_refused(pg):
-    pg.execute("CREATE COLLATION vague (provider = icu, locale = 'und', deterministic = false)")
+    try:
+        pg.execute("CREATE COLLATION vague (provider = icu, locale = 'und', deterministic = false)")
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("this PostgreSQL is built without ICU")
     pg.execute("CREATE TABLE one (id TEXT COLLATE vague PRIMARY KEY, n TEXT)")
     with pytest.raises(BadRequest, match=r'keys are exact.*COLLATE "C"'):
         pg.init('[[table]]\nname = "one"\nkey = "x|<id>"\nvalue = "n"')
