@@ -217,6 +217,7 @@ def test_a_commit_that_is_told_of_before_it_can_be_seen(pg, run):
 
     async def scenario():
         async with world(pg) as (server, pq, held):
+            await followed(server, pg)  # what was there before it began
             await standby("nobody")
             try:
                 writing = asyncio.create_task(
