@@ -10,8 +10,8 @@ one commit.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from pequod.backing.mapping import AROUND, Table
 from pequod.errors import BadRequest, SourceBehind, SourceDown
@@ -22,6 +22,7 @@ log = logging.getLogger("pequod.backing")
 MAX_PAUSE_SECONDS = 2.0
 
 Write = tuple[str, Value | None]
+Result = TypeVar("Result")
 
 
 class Sink(Protocol):
@@ -46,6 +47,7 @@ class Progress:
         self.stale_since: float | None = self.down_since  # until we have caught up again
         self.reason = "it is not connected yet"
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._asking: set[asyncio.Future[None]] = set()  # who is asking it just now
 
     def advance(self, position: int) -> None:
         """The cache has everything up to this position."""
@@ -96,6 +98,25 @@ class Progress:
                 f"after {seconds:g} seconds; try again"
             ) from error
 
+    async def unless_lost(self, asking: Coroutine[Any, Any, Result]) -> Result:
+        """What the database answers; raises as soon as it is lost, whatever it is asked."""
+        if self.down_since is not None:
+            asking.close()
+            raise self.down()
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asking.add(told)
+        task = asyncio.ensure_future(asking)
+        try:
+            await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self.down()
+            return task.result()
+        finally:
+            self._asking.discard(told)
+            if not task.done():  # to give it up may take a while
+                task.add_done_callback(lambda task: task.cancelled() or task.exception())
+                task.cancel()
+
     def connected(self, goal: int) -> None:
         """It is followed again, and has come to this position meanwhile."""
         if self.down_since is not None:
@@ -110,17 +131,20 @@ class Progress:
         if self.down_since is None and self.position >= self.goal:
             self.stale_since = None
 
-    def lost(self, reason: str) -> None:
-        """The database is gone: whoever waits for it hears at once."""
+    def lost(self, reason: str, since: float | None = None) -> None:
+        """The database is gone, maybe for a while already: whoever waits for it hears at once."""
         if self.down_since is None:
             log.warning("the database is lost: %s", reason)
-            self.down_since = time.monotonic()
+            self.down_since = time.monotonic() if since is None else since
             self.stale_since = self.stale_since or self.down_since
         self.reason = reason
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
                 future.set_exception(self.down())
+        for told in self._asking:
+            if not told.done():
+                told.set_result(None)
 
     def down(self) -> SourceDown:
         return SourceDown(
@@ -165,9 +189,7 @@ class Database:
 
     async def load(self, keys: Sequence[KeyRange]) -> Sequence[Iterable[Pair]]:
         """The rows of each of the ranges, when the cache has come as far as they have."""
-        if self.progress.down_since is not None:
-            raise self.progress.down()
-        position, found = await self._select(keys)
+        position, found = await self.progress.unless_lost(self._select(keys))
         await self._reach(position)
         return found
 
@@ -175,7 +197,10 @@ class Database:
         """Write rows in one transaction; comes back when the cache has followed them."""
         if self.progress.down_since is not None:
             raise self.progress.down()
-        position, removed = await self._write(changes)
+        try:
+            position, removed = await self.progress.unless_lost(self._write(changes))
+        except SourceDown as error:
+            raise SourceDown(f"it is not known if this was written: {error}") from error
         token = self.token(position)
         try:
             await self._reach(position)

@@ -1,7 +1,6 @@
 """From PostgreSQL's changes to those of the cache, a transaction at a time."""
 
-import logging
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pequod.backing.base import Database, Sink
@@ -9,8 +8,6 @@ from pequod.backing.mapping import BYTES, Table
 from pequod.backing.pgoutput import UNCHANGED, Message, Relation, Row, Truncate, Tuple
 from pequod.errors import PequodError
 from pequod.keys import KeyRange, Value, point
-
-log = logging.getLogger("pequod.backing")
 
 _GONE, _WRONG = object(), object()  # all rows of a range are gone; all that is known of it is wrong
 
@@ -28,7 +25,6 @@ class _Decoder:
         ]
         self._key_of, self._value_of = table.key_maker(), table.value_maker()
         self._is_full = relation.identity == "f"
-        self._width = len(names)
 
     def key(self, cells: Tuple) -> str | None:
         return self._key_of([cells[place] for place in self._keys])
@@ -60,15 +56,34 @@ class _Decoder:
         return any(cells[place] is UNCHANGED for place in self._keys)
 
 
+def _decoder(table: Table, relation: Relation) -> _Decoder | None:
+    """None if the changes do not tell what is needed: a column, or the key of the old row."""
+    told = {name for name, _, is_identity in relation.columns if is_identity}
+    names = {name for name, _, _ in relation.columns}
+    if names.issuperset(table.columns) and told.issuperset(table.key_columns):
+        return _Decoder(table, relation)
+    return None
+
+
 class Changes:
     """The changes of the transaction that is being received."""
 
-    def __init__(self, database: Database, sink: Sink) -> None:
+    def __init__(self, database: Database, sink: Sink, altered: Callable[[], None]) -> None:
+        """`altered` is told when a table is not what it was."""
         self._database = database
         self._sink = sink
+        self._altered = altered
+        self._places: dict[int, int] = {}  # of the tables, by their numbers in the database
         self._relations: dict[int, Relation] = {}
         self._decoders: dict[int, _Decoder | None] = {}
         self._noted: list[tuple[Any, Any]] = []  # a key and its value, or a range and its fate
+
+    def bind(self, oids: Sequence[int]) -> None:
+        """The tables of the database have these numbers now."""
+        self._places = {oid: place for place, oid in enumerate(oids)}
+        self._decoders = {}
+        for relation in self._relations.values():
+            self._describe(relation)
 
     @property
     def is_open(self) -> bool:
@@ -83,13 +98,32 @@ class Changes:
             decoder = self._decoders.get(message.oid)
             if decoder is not None:
                 self._note_row(decoder, message.old, message.new)
+            elif message.oid in self._places:
+                self._note_wrong(message.oid)
         elif isinstance(message, Relation):
-            self._note_relation(message)
+            known, self._relations[message.oid] = self._relations.get(message.oid), message
+            self._describe(message)
+            if known is not None and known != message and message.oid in self._places:
+                self._note_wrong(message.oid)
+                self._altered()
         elif isinstance(message, Truncate):
             for oid in message.oids:
-                decoder = self._decoders.get(oid)
-                if decoder is not None:
-                    self._noted.append((decoder.table.keys, _GONE))
+                if oid in self._places:
+                    self._noted.append((self._table(oid).keys, _GONE))
+
+    def _describe(self, relation: Relation) -> None:
+        """A table is described before its first change, and after it was altered."""
+        if relation.oid in self._places:
+            self._decoders[relation.oid] = _decoder(self._table(relation.oid), relation)
+
+    def _table(self, oid: int) -> Table:
+        return self._database.tables[self._places[oid]]
+
+    def _note_wrong(self, oid: int) -> None:
+        """It is not known what became of a row: the whole table is loaded anew."""
+        wrong = (self._table(oid).keys, _WRONG)
+        if self._noted[-1:] != [wrong]:
+            self._noted.append(wrong)
 
     def _note_row(self, decoder: _Decoder, old: Tuple | None, new: Tuple | None) -> None:
         noted = self._noted
@@ -113,37 +147,6 @@ class Changes:
             noted.append((key, value))
         elif (before is not None and before != key) or len(decoder.table.value_columns) > 1:
             noted.append((point(key), _WRONG))  # its value was not sent: it is loaded
-
-    def _note_relation(self, relation: Relation) -> None:
-        """A table is described before its first change, and after it was altered."""
-        known, self._relations[relation.oid] = self._relations.get(relation.oid), relation
-        place, table = self._table(relation)
-        if table is None:
-            return
-        if known is not None and known != relation:
-            self._database.warn(
-                f"table {table.name} was altered; its ranges are loaded anew when they are read"
-            )
-            self._noted.append((table.keys, _WRONG))
-        names = {name for name, _, _ in relation.columns}
-        gone = [column for column in table.columns if column not in names]
-        if gone:
-            self._database.warn(
-                f"table {table.name} has no column {', '.join(gone)} any more: it cannot be read "
-                "until the mapping is mended and the server restarted"
-            )
-            self._noted.append((table.keys, _WRONG))
-            self._decoders[relation.oid] = None
-            return
-        kinds = {name: kind for name, kind in table.kinds.items() if name in names}
-        table = self._database.tables[place] = replace(table, kinds=kinds)
-        self._decoders[relation.oid] = _Decoder(table, relation)
-
-    def _table(self, relation: Relation) -> tuple[int, Table | None]:
-        for place, table in enumerate(self._database.tables):
-            if table.name in (relation.name, f"{relation.schema}.{relation.name}"):
-                return place, table
-        return 0, None
 
     def apply(self) -> None:
         """The transaction is committed: no reader sees a part of it."""

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from pequod.errors import BadRequest
 CHANGES = "pequod_changes"
 SEQUENCE = f"SELECT seq FROM sqlite_sequence WHERE name = '{CHANGES}'"
 MAX_KEY_COLUMNS = 8
+NO_TRIGGERS = "its triggers are gone, and are made anew"
 
 _EVENTS = {"insert": ("NEW",), "update": ("OLD", "NEW"), "delete": ("OLD",)}
 
@@ -19,24 +21,55 @@ _EVENTS = {"insert": ("NEW",), "update": ("OLD", "NEW"), "delete": ("OLD",)}
 def init(connection: sqlite3.Connection, tables: Sequence[Table]) -> list[Table]:
     """Make the table of changes and the triggers; gives the tables with what columns hold."""
     connection.execute("PRAGMA journal_mode = WAL")
-    bound = [_bound(connection, table) for table in tables]
-    names = ", ".join(f"k{place}" for place in range(MAX_KEY_COLUMNS))
+    found = [bound(connection, table) for table in tables]
     connection.execute("BEGIN IMMEDIATE")
+    _make_triggers(connection, found)
+    connection.execute("COMMIT")
+    return found
+
+
+def mend(connection: sqlite3.Connection, tables: Sequence[Table]) -> None:
+    """Make triggers anew that are gone, as after DROP TABLE; leaves out what cannot be served."""
+    connection.execute("BEGIN IMMEDIATE")
+    found = []
+    for table in tables:
+        with suppress(BadRequest):
+            found.append(bound(connection, table))
+    _make_triggers(connection, found)
+    connection.execute("COMMIT")
+
+
+def _make_triggers(connection: sqlite3.Connection, tables: Sequence[Table]) -> None:
+    names = ", ".join(f"k{place}" for place in range(MAX_KEY_COLUMNS))
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {CHANGES} "
         f"(id INTEGER PRIMARY KEY AUTOINCREMENT, tbl TEXT NOT NULL, {names})"
     )
-    wanted = {name: text for table in bound for name, text in _triggers(table)}
+    wanted = {name: text for table in tables for name, text in _triggers(table)}
     there = _our_triggers(connection)
     for name in there.keys() - wanted.keys():
-        if any(name.startswith(f"pequod_{table.name}_") for table in bound):
+        if any(name.startswith(f"pequod_{table.name}_") for table in tables):
             connection.execute(f"DROP TRIGGER {quoted(name)}")
     for name, text in wanted.items():
         if there.get(name) != text:
             connection.execute(f"DROP TRIGGER IF EXISTS {quoted(name)}")
             connection.execute(text)
-    connection.execute("COMMIT")
-    return bound
+
+
+def look(connection: sqlite3.Connection, table: Table) -> tuple[str, Table | str]:
+    """A text that changes when a table is altered, and what it is bound to or why it is not."""
+    row = connection.execute(
+        "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
+        [table.name],
+    ).fetchone()
+    try:
+        found = bound(connection, table)
+    except BadRequest as error:
+        return str(row), str(error)
+    there = _our_triggers(connection)
+    if any(there.get(name) != text for name, text in _triggers(found)):
+        return str(row), NO_TRIGGERS
+    return str(row), found
 
 
 def drop(connection: sqlite3.Connection) -> list[str]:
@@ -88,7 +121,7 @@ def _triggers(table: Table) -> list[tuple[str, str]]:
     return found
 
 
-def _bound(connection: sqlite3.Connection, table: Table) -> Table:
+def bound(connection: sqlite3.Connection, table: Table) -> Table:
     rows = connection.execute(f"PRAGMA table_info({quoted(table.name)})").fetchall()
     types = {row[1]: (row[2] or "").upper() for row in rows}
     if not types:

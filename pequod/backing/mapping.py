@@ -48,10 +48,12 @@ class Slot(NamedTuple):
 class Bounds(NamedTuple):
     """What a range of keys says of columns: the first ones are equal to these, the next between.
 
-    All rows of the range are within the bounds, and others may be.
+    All rows of the range are within the bounds, and others may be. The keys of all rows that are
+    within them begin with `head`.
     """
 
     equal: tuple[Any, ...]
+    head: str
     least: Any = None
     most: Any = None
 
@@ -90,33 +92,32 @@ class Table:
 
     # From rows to keys and values.
 
-    def key_maker(self) -> Callable[[Sequence[Cell]], str | None]:
-        """A function from the cells of the key's columns to the key; None if they make none."""
+    def key_maker(self, skip: int = 0) -> Callable[..., str | None]:
+        """A function from cells of the key's columns to the key; None if they make none.
+
+        The first columns may be skipped: what the key begins with is said instead.
+        """
         steps = [
             (place, slot.width, self.kinds[slot.column] == NUMBER, slot.after)
-            for place, slot in enumerate(self.slots)
+            for place, slot in enumerate(self.slots[skip:])
         ]
-        head = self.head
 
-        def key_of(cells: Sequence[Any]) -> str | None:
-            key = head
+        def key_of(cells: Sequence[Any], head: str = self.head) -> str | None:
             for place, width, is_number, after in steps:
                 cell = cells[place]
                 if not cell or cell.__class__ is bytes:
                     return None
-                if width is not None:
-                    if is_number:
-                        if cell[0] == "-":
-                            return None
-                        cell = cell.rjust(width, "0")
-                    if len(cell) != width:
+                if width is None:
+                    if BAR in cell or (after and after in cell):
                         return None
-                elif after and after in cell:
+                elif is_number:
+                    if len(cell) > width or cell[0] == "-":
+                        return None
+                    cell = cell.rjust(width, "0")
+                elif len(cell) != width or BAR in cell:
                     return None
-                if BAR in cell:
-                    return None
-                key += cell + after
-            return key
+                head += cell + after
+            return head
 
         return key_of
 
@@ -174,7 +175,7 @@ class Table:
         equal: list[Any] = []
         for slot in self.slots:
             if not keys.first.startswith(head):
-                return Bounds(tuple(equal))
+                return Bounds(tuple(equal), head)
             found = self._cut(slot, keys.first[len(head) :])
             if found is None:
                 return self._between(slot, head, keys, equal)
@@ -189,7 +190,7 @@ class Table:
                 return None
             equal.append(exact)
             head = end
-        return Bounds(tuple(equal)) if keys.first == head else None
+        return Bounds(tuple(equal), head) if keys.first == head else None
 
     def _cut(self, slot: Slot, rest: str) -> str | None:
         """What a slot holds at the beginning of a text, if all of it is there."""
@@ -209,13 +210,13 @@ class Table:
         if width is not None:
             least, most = least[:width], None if most is None else most[:width]
         elif kind == NUMBER or not is_last:
-            return Bounds(tuple(equal))
+            return Bounds(tuple(equal), head)
         if kind == NUMBER:
             assert width is not None, "those without have no order"
-            return Bounds(tuple(equal), _padded(least, width, "0"), _padded(most, width, "9"))
+            return Bounds(tuple(equal), head, _padded(least, width, "0"), _padded(most, width, "9"))
         if kind != TEXT:
-            return Bounds(tuple(equal))
-        return Bounds(tuple(equal), least or None, most)
+            return Bounds(tuple(equal), head)
+        return Bounds(tuple(equal), head, least or None, most)
 
 
 def _padded(text: str | None, width: int, digit: str) -> int | None:

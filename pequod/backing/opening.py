@@ -1,6 +1,7 @@
 """Opens the database that an address names: sqlite:///file.db or postgresql://..."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from pequod.backing.base import Database
@@ -29,15 +30,14 @@ def path_of(url: str) -> str:
     return url[len(SQLITE) :]
 
 
-def postgres_module() -> Any:
-    """The module for PostgreSQL, which needs a driver."""
+def postgres_module(name: str) -> Any:
+    """A module for PostgreSQL, which needs a driver."""
     try:
-        from pequod.backing import postgres
+        return import_module(f"pequod.backing.{name}")
     except ImportError as error:
         raise BadRequest(
             f"db: PostgreSQL needs a driver ({error}): pip install 'pequod[postgres]'"
         ) from error
-    return postgres
 
 
 def open_database(
@@ -55,7 +55,7 @@ def open_database(
         from pequod.backing.sqlite import Sqlite
 
         return Sqlite(path_of(url), tables, seconds=seconds, max_rows=max_rows)
-    found: Database = postgres_module().Postgres(
+    found: Database = postgres_module("postgres").Postgres(
         url,
         tables,
         slot=slot,

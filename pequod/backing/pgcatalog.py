@@ -34,9 +34,36 @@ _KINDS = {
 }
 _KEY_TYPES = ("int2", "int4", "int8", "text", "varchar")
 
+_TABLE = """
+SELECT c.oid, c.relkind::text, c.relpersistence::text, c.relreplident::text,
+    EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
+    array_remove(ARRAY[
+        CASE WHEN NOT has_table_privilege(c.oid, 'SELECT') THEN 'SELECT' END,
+        CASE WHEN NOT has_table_privilege(c.oid, 'INSERT') THEN 'INSERT' END,
+        CASE WHEN NOT has_table_privilege(c.oid, 'UPDATE') THEN 'UPDATE' END,
+        CASE WHEN NOT has_table_privilege(c.oid, 'DELETE') THEN 'DELETE' END], NULL),
+    current_user::text
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+"""
 _COLUMNS = """
-SELECT a.attname, t.typname, a.attrelid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+SELECT a.attname, coalesce(b.typname, t.typname), a.attgenerated <> '', EXISTS (
+    SELECT FROM pg_collation c WHERE c.oid = a.attcollation AND NOT c.collisdeterministic)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+# All that, if it changes, makes rows look different or changes go another way. Rows that were
+# written anew (relfilenode) are not told of as changes.
+_LOOK = """
+SELECT coalesce(c.oid, 0)::bigint, concat_ws(' ', c.relkind, c.relreplident, c.relfilenode,
+    (SELECT indexrelid FROM pg_index WHERE indrelid = c.oid AND indisreplident),
+    EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
+    EXISTS (SELECT FROM pg_publication_tables JOIN pg_namespace n ON nspname = schemaname
+            WHERE pubname = %s AND tablename = c.relname AND n.oid = c.relnamespace),
+    (SELECT string_agg(concat_ws(' ', attname, atttypid, attgenerated), ',' ORDER BY attnum)
+     FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped))
+FROM unnest(%s::text[]) WITH ORDINALITY AS t (name, place)
+LEFT JOIN pg_class c ON c.oid = to_regclass(t.name) ORDER BY place
 """
 _INDEXES = """
 SELECT i.indisunique, i.indisprimary, i.indisreplident,
@@ -47,8 +74,13 @@ FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indrelid = %s AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
     AND c.relam = (SELECT oid FROM pg_am WHERE amname = 'btree')
 """
+_PUBLISHED = """
+SELECT c.oid::bigint, p.schemaname || '.' || p.tablename FROM pg_publication_tables p
+JOIN pg_namespace n ON n.nspname = p.schemaname
+JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid WHERE p.pubname = %s
+"""
 _SLOT = """
-SELECT active::text, coalesce(active_pid, 0)::text, confirmed_flush_lsn::text,
+SELECT database::text, active::text, coalesce(active_pid, 0)::text, confirmed_flush_lsn::text,
     coalesce(wal_status, ''),
     coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn), 0)::bigint::text,
     coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), restart_lsn), 0)::bigint::text
@@ -56,16 +88,59 @@ FROM pg_replication_slots WHERE slot_name = %s
 """
 
 
-async def bound(connection: Any, table: Table, *, checks: bool = True) -> Table:
+async def looks(connection: Any, name: str, tables: Sequence[Table]) -> list[tuple[int, str]]:
+    """The number that each table has, and a text that changes when the table is altered."""
+    names = [quoted(table.name) for table in tables]
+    rows = await (await connection.execute(_LOOK, [name, names])).fetchall()
+    return [(int(oid), text) for oid, text in rows]
+
+
+async def bound(connection: Any, table: Table) -> Table:
     """The table with what its columns hold; raises if it cannot be served."""
-    rows = await (await connection.execute(_COLUMNS, [quoted(table.name)])).fetchall()
-    if not rows:
+    row = await (await connection.execute(_TABLE, [quoted(table.name)])).fetchone()
+    if row is None:
         raise BadRequest(f"the database has no table {table.name}; create it, or mend the mapping")
-    types = {name: kind for name, kind, _ in rows}
+    oid, kind, persistence, identity, has_parts, lacking, role = row
+    if kind == "p" or has_parts:
+        raise BadRequest(
+            f"table {table.name} has parts, and PostgreSQL tells of changes under their names; "
+            "map the parts, each with keys of its own"
+        )
+    if kind != "r" or persistence != "p":
+        raise BadRequest(
+            f"{table.name} is no ordinary table: PostgreSQL tells of no changes in views, and in "
+            "unlogged, temporary and foreign tables"
+        )
+    wanted = {"SELECT", "INSERT", "UPDATE", "DELETE"} if table.mode == THROUGH else {"SELECT"}
+    if wanted := wanted & set(lacking):
+        raise BadRequest(
+            f"role {role} has no right to use table {table.name}: "
+            f'GRANT {", ".join(sorted(wanted))} ON {quoted(table.name)} TO "{role}"'
+        )
+    columns = await (await connection.execute(_COLUMNS, [oid])).fetchall()
+    table = _with_kinds(table, columns)
+    await _check_indexes(connection, table, oid, identity)
+    return table
+
+
+def _with_kinds(table: Table, columns: list[tuple[str, str, bool, bool]]) -> Table:
+    types = {name: kind for name, kind, *_ in columns}
     for column in table.columns:
         if column not in types:
             raise BadRequest(
                 f"table {table.name} has no column {column}; it has {', '.join(types)}"
+            )
+    for column, _, is_generated, is_vague in columns:
+        if is_generated and column in table.columns:
+            raise BadRequest(
+                f"column {column} of {table.name} is generated, and PostgreSQL does not tell of "
+                "such; add an ordinary column, and a trigger BEFORE INSERT OR UPDATE that sets it"
+            )
+        if is_vague and column in table.key_columns:
+            raise BadRequest(
+                f"column {column} of {table.name} has a collation that takes different texts for "
+                f"equal; keys are exact: ALTER TABLE {quoted(table.name)} ALTER {quoted(column)} "
+                'TYPE text COLLATE "C"'
             )
     for column in table.key_columns:
         if types[column] not in _KEY_TYPES:
@@ -73,12 +148,10 @@ async def bound(connection: Any, table: Table, *, checks: bool = True) -> Table:
                 f"column {column} of {table.name} is {types[column]}; keys are made of whole "
                 "numbers and of text: add a column of such a type"
             )
-    if checks:
-        await _check_indexes(connection, table, rows[0][2])
     return replace(table, kinds={name: _KINDS.get(kind, TEXT) for name, kind in types.items()})
 
 
-async def _check_indexes(connection: Any, table: Table, oid: int) -> None:
+async def _check_indexes(connection: Any, table: Table, oid: int, identity: str) -> None:
     indexes = await (await connection.execute(_INDEXES, [oid])).fetchall()
     columns, first = set(table.key_columns), table.key_columns[0]
     if not any(names[:1] == [first] for *_, names in indexes):
@@ -94,9 +167,6 @@ async def _check_indexes(connection: Any, table: Table, oid: int) -> None:
             f"two rows of {table.name} may have one key; create an index: "
             f"CREATE UNIQUE INDEX ON {quoted(table.name)} ({listed(table.key_columns)})"
         )
-    cursor = await connection.execute("SELECT relreplident FROM pg_class WHERE oid = %s", [oid])
-    (identity,) = await cursor.fetchone()
-    identity = identity.decode() if isinstance(identity, bytes) else identity
     place = {"d": 1, "i": 2}.get(identity)
     names = next((set(one[3]) for one in indexes if place and one[place]), set())
     if identity != "f" and not columns <= names:
@@ -107,18 +177,17 @@ async def _check_indexes(connection: Any, table: Table, oid: int) -> None:
         )
 
 
+async def published(connection: Any, name: str) -> dict[int, str]:
+    """The tables of a publication, by number."""
+    cursor = await connection.execute(_PUBLISHED, [name])
+    return {int(oid): table for oid, table in await cursor.fetchall()}
+
+
 async def check_publication(connection: Any, name: str, tables: Sequence[Table]) -> None:
     """Raise if the publication lacks a table."""
-    cursor = await connection.execute(
-        "SELECT to_regclass(quote_ident(schemaname) || '.' || quote_ident(tablename))::oid::text "
-        "FROM pg_publication_tables WHERE pubname = %s",
-        [name],
-    )
-    published = {row[0] for row in await cursor.fetchall()}
-    for table in tables:
-        cursor = await connection.execute("SELECT to_regclass(%s)::oid::text", [quoted(table.name)])
-        (oid,) = await cursor.fetchone()
-        if oid not in published:
+    there = await published(connection, name)
+    for table, (oid, _) in zip(tables, await looks(connection, name, tables)):
+        if oid not in there:
             raise BadRequest(
                 f"table {table.name} is not in the publication {name}; "
                 "run `pequod db init --db ... --tables ...`"
@@ -130,8 +199,9 @@ async def slot_state(connection: Any, slot: str) -> dict[str, Any] | None:
     row = await (await connection.execute(_SLOT, [slot])).fetchone()
     if row is None:
         return None
-    active, pid, confirmed, wal_status, behind, retained = row
+    database, active, pid, confirmed, wal_status, behind, retained = row
     return {
+        "database": database,
         "active": active == "true",
         "pid": int(pid) or None,
         "confirmed": confirmed,
@@ -141,45 +211,7 @@ async def slot_state(connection: Any, slot: str) -> dict[str, Any] | None:
     }
 
 
-async def init(connection: Any, tables: Sequence[Table], slot: str) -> list[str]:
-    """Create the publication and the slot, if they are not there; gives what was done."""
-    cursor = await connection.execute("SHOW wal_level")
-    (level,) = await cursor.fetchone()
-    if level != "logical":
-        raise BadRequest(
-            f"wal_level is {level}; say ALTER SYSTEM SET wal_level = 'logical' and restart "
-            "PostgreSQL"
-        )
-    for table in tables:
-        await bound(connection, table)
-    done = []
-    names = ", ".join(quoted(table.name) for table in tables)
-    cursor = await connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [slot])
-    exists = await cursor.fetchone() is not None
-    verb = "ALTER PUBLICATION {} SET TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
-    await connection.execute(verb.format(quoted(slot), names))
-    done.append(f"publication {slot}: {', '.join(table.name for table in tables)}")
-    if await slot_state(connection, slot) is None:
-        await connection.execute(
-            "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot]
-        )
-        done.append(f"slot {slot}: created")
-    else:
-        done.append(f"slot {slot}: it was there")
-    return done
-
-
-async def drop(connection: Any, slot: str) -> list[str]:
-    """Remove slot and publication; gives what was done."""
-    done = []
-    state = await slot_state(connection, slot)
-    if state is not None and state["active"]:
-        raise BadRequest(f"slot {slot} is in use by a server (pid {state['pid']}); stop it first")
-    if state is not None:
-        await connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-        done.append(f"slot {slot}: dropped")
-    cursor = await connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [slot])
-    if await cursor.fetchone() is not None:
-        await connection.execute(f"DROP PUBLICATION {quoted(slot)}")
-        done.append(f"publication {slot}: dropped")
-    return done or [f"there is neither slot nor publication {slot}"]
+async def life(connection: Any) -> str:
+    """A text that is another one after PostgreSQL crashed: its statistics began anew then."""
+    cursor = await connection.execute("SELECT stats_reset::text FROM pg_stat_bgwriter")
+    return str((await cursor.fetchone())[0])

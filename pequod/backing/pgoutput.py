@@ -48,13 +48,19 @@ class Truncate(NamedTuple):
     oids: tuple[int, ...]
 
 
+class Begin(NamedTuple):
+    """The start of a transaction; its number, without the epoch."""
+
+    xid: int
+
+
 class Commit(NamedTuple):
     """The end of a transaction, at this position."""
 
     end: int
 
 
-Message = Keepalive | Relation | Row | Truncate | Commit | None
+Message = Keepalive | Relation | Row | Truncate | Begin | Commit | None
 
 
 def status(position: int, wants_reply: bool = False) -> bytes:
@@ -85,6 +91,8 @@ def parse(data: bytes) -> Message:
         return Row(_oid(data), old, None)
     if what == 0x43:  # C
         return Commit(_COMMIT.unpack_from(data, 26)[2])
+    if what == 0x42:  # B
+        return Begin(_NUMBER.unpack_from(data, 42)[0])
     if what == 0x52:  # R
         return _relation(data)
     if what == 0x54:  # T

@@ -1,6 +1,7 @@
 """A replication connection to PostgreSQL: the stream of changes of a slot, on the event loop.
 
-libpq does the talking (psycopg's `pq`), and the loop tells when there is something to read.
+libpq does the talking (psycopg's `pq`), and the loop tells when there is something to read. No
+call waits for the network, so that each of them can be given up.
 """
 
 import asyncio
@@ -13,7 +14,13 @@ from psycopg import pq
 
 from pequod.backing.pgoutput import Message, lsn_number, lsn_text, parse, status
 
+ANSWER_SECONDS = 10.0  # for a command
+SLOT_SECONDS = 60.0  # for a new slot, which waits for the transactions that are open
 SLICE_SECONDS = 0.004  # that changes are applied before readers have their turn
+# TLS hands over a record of up to 16 KB, and libpq takes 8 KB or more of it at a time: what is left
+# inside of TLS makes no socket readable.
+_TLS_READS = 3
+_FINE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_BOTH)
 
 
 class System(NamedTuple):
@@ -32,8 +39,10 @@ class Stream:
         self._receive = receive
         self._loop = asyncio.get_running_loop()
         self._socket = connection.pgconn.socket
+        self._reads = _TLS_READS if connection.pgconn.ssl_in_use else 1
         self._is_open = True
         self._again: asyncio.Handle | None = None
+        self.heard_at = monotonic()  # when the server said something
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
@@ -42,6 +51,7 @@ class Stream:
         connection = await psycopg.AsyncConnection.connect(
             psycopg.conninfo.make_conninfo(conninfo, replication="database"), autocommit=True
         )
+        connection.pgconn.nonblocking = 1
         return cls(connection, receive)
 
     async def identify(self) -> System:
@@ -50,7 +60,9 @@ class Stream:
         return System(cells[0], cells[1], lsn_number(cells[2]))
 
     async def create_slot(self, slot: str) -> None:
-        await self._execute(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT')
+        await self._execute(
+            f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT', SLOT_SECONDS
+        )
 
     async def start(self, slot: str, publication: str, position: int) -> None:
         """Stream the transactions that were committed after a position."""
@@ -58,24 +70,43 @@ class Stream:
             f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn_text(position)} '
             f"(proto_version '1', publication_names '\"{publication}\"')"
         )
-        self._connection.pgconn.nonblocking = 1
         self._loop.add_reader(self._socket, self._read)
         self._again = self._loop.call_soon(self._read)  # some may have come already
 
-    async def _execute(self, command: str) -> Any:
-        """Run a command; in a thread, for libpq waits for the answer."""
-        pgconn = self._connection.pgconn
-        result = await asyncio.to_thread(pgconn.exec_, command.encode())
-        if result.status not in (
-            pq.ExecStatus.TUPLES_OK,
-            pq.ExecStatus.COMMAND_OK,
-            pq.ExecStatus.COPY_BOTH,
-        ):
-            raise psycopg.errors.error_from_result(result)
-        return result
+    async def _execute(self, command: str, seconds: float = ANSWER_SECONDS) -> Any:
+        """Run a command, and give its first result."""
+        pgconn, found = self._connection.pgconn, None
+        async with asyncio.timeout(seconds):
+            pgconn.send_query(command.encode())
+            while pgconn.flush():
+                await asyncio.sleep(0)
+            while found is None or found.status != pq.ExecStatus.COPY_BOTH:  # that has no end
+                while pgconn.is_busy():
+                    await self._readable()
+                    pgconn.consume_input()
+                result = pgconn.get_result()
+                if result is None:
+                    break
+                found = found or result
+        if found is None:
+            raise psycopg.OperationalError("the connection was closed")
+        if found.status not in _FINE:
+            raise psycopg.errors.error_from_result(found)
+        return found
+
+    async def _readable(self) -> None:
+        told = asyncio.Event()
+        self._loop.add_reader(self._socket, told.set)
+        try:
+            await told.wait()
+        finally:
+            self._loop.remove_reader(self._socket)
 
     def send(self, position: int, wants_reply: bool = False) -> None:
-        """Tell the server how far we are, so that it may forget, and maybe ask how far it is."""
+        """Tell the server how far we are, so that it may forget, and maybe ask how far it is.
+
+        What the network does not take now goes out with the next of these.
+        """
         if self._is_open:
             try:
                 self._connection.pgconn.put_copy_data(status(position, wants_reply))
@@ -89,9 +120,11 @@ class Stream:
             self._again.cancel()
             self._again = None
         pgconn, receive = self._connection.pgconn, self._receive
-        end = monotonic() + SLICE_SECONDS
+        self.heard_at = monotonic()
+        end = self.heard_at + SLICE_SECONDS
         try:
-            pgconn.consume_input()
+            for _ in range(self._reads):
+                pgconn.consume_input()
             while self._is_open:
                 size, data = pgconn.get_copy_data(1)
                 if size <= 0:

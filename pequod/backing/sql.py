@@ -21,12 +21,22 @@ def listed(names: tuple[str, ...]) -> str:
     return ", ".join(map(quoted, names))
 
 
+def of_row(names: tuple[str, ...]) -> str:
+    """Columns of a row named `s`: a bare name that is no column is a text to SQLite.
+
+    >>> of_row(("poster", "time"))
+    's."poster", s."time"'
+    """
+    return ", ".join(f"s.{quoted(name)}" for name in names)
+
+
 def write(table: Table, key: str, value: Value | None, mark: str) -> Statement:
     """Set the row of a key, or remove it; `mark` stands for a parameter."""
     slots = list(table.slots_of(key))
     if value is None:
-        where = " AND ".join(f"{quoted(column)} = {mark}" for column in table.key_columns)
-        return f"DELETE FROM {quoted(table.name)} WHERE {where}", slots
+        name = quoted(table.name)
+        where = " AND ".join(f"{name}.{quoted(column)} = {mark}" for column in table.key_columns)
+        return f"DELETE FROM {name} WHERE {where}", slots
     cells = list(table.cells_of(value))
     update = ", ".join(f"{quoted(one)} = excluded.{quoted(one)}" for one in table.value_columns)
     return (
@@ -40,19 +50,21 @@ def write(table: Table, key: str, value: Value | None, mark: str) -> Statement:
 
 def one_range(table: Table, bounds: Bounds, limit: int) -> Statement:
     """The rows within bounds, for SQLite."""
-    where = [f"{quoted(column)} = ?" for column, _ in zip(table.key_columns, bounds.equal)]
+    where = [f"s.{quoted(column)} = ?" for column, _ in zip(table.key_columns, bounds.equal)]
     params = list(bounds.equal)
     for operator, bound in ((">=", bounds.least), ("<=", bounds.most)):
         if bound is not None:
-            where.append(f"{quoted(table.key_columns[len(bounds.equal)])} {operator} ?")
+            where.append(f"s.{quoted(table.key_columns[len(bounds.equal)])} {operator} ?")
             params.append(bound)
     only = f" WHERE {' AND '.join(where)}" if where else ""
-    return f"SELECT {listed(table.columns)} FROM {quoted(table.name)}{only} LIMIT {limit}", params
+    columns = of_row(table.columns)
+    return f"SELECT {columns} FROM {quoted(table.name)} AS s{only} LIMIT {limit}", params
 
 
 def many_ranges(table: Table, asked: list[tuple[int, Bounds]], limit: int) -> Statement:
     """The rows of many ranges that bound the same columns, each with its number last (PostgreSQL).
 
+    Columns that are the same in all rows of a range are left out.
     A row for each range drives a nested loop over an index.
     """
     sample = asked[0][1]
@@ -76,7 +88,7 @@ def many_ranges(table: Table, asked: list[tuple[int, Bounds]], limit: int) -> St
         column = table.key_columns[len(sample.equal)]
         bound(column, "<=", "most", [bounds.most for _, bounds in asked])
     only = f" WHERE {' AND '.join(where)}" if where else ""
-    columns = ", ".join(f"s.{quoted(column)}" for column in table.columns)
+    columns = of_row(table.columns[len(sample.equal) :])
     return (
         f"SELECT t.*, r.n FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) "
         f"CROSS JOIN LATERAL (SELECT {columns} FROM {quoted(table.name)} AS s{only} "

@@ -9,6 +9,8 @@ Reads and writes for callers have connections, and threads, of their own.
 """
 
 import asyncio
+import logging
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +18,21 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from pequod.backing import sql
 from pequod.backing.base import Database, Sink, Write
-from pequod.backing.litecatalog import CHANGES, MAX_KEY_COLUMNS, SEQUENCE, init
+from pequod.backing.litecatalog import (
+    CHANGES,
+    MAX_KEY_COLUMNS,
+    NO_TRIGGERS,
+    SEQUENCE,
+    init,
+    look,
+    mend,
+)
 from pequod.backing.mapping import Bounds, Cell, Table
-from pequod.backing.sql import listed, quoted
+from pequod.backing.sql import quoted
 from pequod.errors import BadRequest, PequodError, SourceDown, TooLarge
 from pequod.keys import KeyRange, Pair
 
@@ -30,7 +41,11 @@ KEPT_CHANGES = 10_000  # for other servers on the same file that are not as far
 PRUNE_CHANGES = 5_000  # are taken away at a time
 BUSY_SECONDS = 5.0
 
+_GLANCE_SECONDS = 0.05  # to wait for a lock where the event loop waits, too
+
+File = tuple[int, int]
 Result = TypeVar("Result")
+log = logging.getLogger("pequod.backing")
 
 
 class Sqlite(Database):
@@ -51,10 +66,12 @@ class Sqlite(Database):
         self._sink: Sink | None = None
         self._reader = ThreadPoolExecutor(1, "pequod-sqlite-read")
         self._writer = ThreadPoolExecutor(1, "pequod-sqlite-write")
-        self._connections: dict[ThreadPoolExecutor, sqlite3.Connection] = {}
+        self._connections: dict[ThreadPoolExecutor, tuple[File | None, sqlite3.Connection]] = {}
         self._following: sqlite3.Connection | None = None
-        self._version = -1
-        self._has_begun = False
+        self._file: File | None = None
+        self._version = self._schema = -1
+        self._looks: list[str] = []  # what there is to know of each table
+        self._troubles: dict[int, str] = {}  # why a table, by its place, cannot be read
         self._pruned = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -78,32 +95,43 @@ class Sqlite(Database):
             await asyncio.gather(self._task, return_exceptions=True)
         for executor in (self._reader, self._writer):
             executor.shutdown()
-        for connection in (*self._connections.values(), self._following):
-            if connection is not None:
-                connection.close()
+        for _, connection in self._connections.values():
+            connection.close()
+        self._unfollow()
 
     # Following.
 
     def _follow(self) -> None:
-        """Begin, or begin again, at the present end of the changes."""
-        if self._following is not None:
-            self._following.close()
-        self._following = _opened(self._path)
-        row = self._following.execute(SEQUENCE).fetchone()
+        """Begin at the present end of the changes, or go on where we were."""
+        file = _file(self._path)
+        connection = self._following = _opened(self._path, _GLANCE_SECONDS)
+        is_same = file == self._file
+        if self._file is not None and not is_same:
+            init(connection, self.tables)
+        self._file = file
+        row = connection.execute(SEQUENCE).fetchone()
         end = row[0] if row else 0
-        if self._has_begun and not self._reaches_back(end):
-            assert self._sink is not None, "it was started"
-            self.warn("changes were missed; all ranges are loaded anew when they are read")
-            for table in self.tables:
-                self._sink.invalidate(table.keys)
+        if not self._looks:
+            self.progress.position = self.progress.head = end
+            self._looks = [look(connection, table)[0] for table in self.tables]
+        elif not is_same or not self._reaches_back(end):
+            self._drop_everything("another file" if not is_same else "changes were missed")
             self.progress.position = self.progress.head = end
             self.progress.advance(end)
-        elif not self._has_begun:
-            self.progress.position = self.progress.head = end
-        self._has_begun = True
         self._pruned = self.progress.position
-        self._version = -1
+        self._version = self._schema = -1
         self.progress.connected(end)
+
+    def _unfollow(self) -> None:
+        if self._following is not None:
+            self._following.close()
+            self._following = None
+
+    def _drop_everything(self, reason: str) -> None:
+        assert self._sink is not None, "it was started"
+        log.warning("%s: all ranges are loaded anew when they are read", reason)
+        for table in self.tables:
+            self._sink.invalidate(table.keys)
 
     def _reaches_back(self, end: int) -> bool:
         assert self._following is not None, "it was opened"
@@ -117,11 +145,11 @@ class Sqlite(Database):
                 if self._following is None:
                     self._follow()
                 self.look()
-            except (sqlite3.Error, OSError) as error:
+                if NO_TRIGGERS in self._troubles.values():
+                    await self._in_thread(self._writer, partial(mend, tables=self.tables))
+            except (sqlite3.Error, OSError, PequodError) as error:
                 self.progress.lost(str(error))
-                if self._following is not None:
-                    self._following.close()
-                    self._following = None
+                self._unfollow()
                 await asyncio.sleep(0.1)
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -129,6 +157,8 @@ class Sqlite(Database):
         """Follow what other connections have committed, if they have."""
         connection = self._following
         assert connection is not None, "it was opened"
+        if _file(self._path) != self._file:
+            raise OSError(f"{self._path} is another file now")
         version = connection.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
             return
@@ -136,17 +166,21 @@ class Sqlite(Database):
         try:
             row = connection.execute(SEQUENCE).fetchone()
             end = row[0] if row else 0
-            if end > self.progress.position and not self._reaches_back(end):
+            if end != self.progress.position and not self._reaches_back(end):
                 connection.execute("COMMIT")
+                self._unfollow()
                 self._follow()
                 return
+            schema = connection.execute("PRAGMA schema_version").fetchone()[0]
+            if schema != self._schema:
+                self._look_at_tables(connection)
             found = self._changed(connection)
             connection.execute("COMMIT")
         except sqlite3.Error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        self._version = version
+        self._version, self._schema = version, schema
         assert self._sink is not None, "it was started"
         for key, value in found:
             try:
@@ -164,13 +198,34 @@ class Sqlite(Database):
                 self._writer, partial(self._prune, self._pruned)
             )
 
+    def _look_at_tables(self, connection: sqlite3.Connection) -> None:
+        """Something was created, altered or dropped: see if it was one of ours."""
+        assert self._sink is not None, "it was started"
+        for place, table in enumerate(self.tables):
+            text, found = look(connection, table)
+            trouble = self._troubles.pop(place, None)
+            if isinstance(found, str):
+                self._troubles[place] = found
+                if found != trouble:
+                    log.warning("table %s cannot be read: %s", table.name, found)
+            else:
+                self.tables[place] = found
+            if text != self._looks[place] or self._troubles.get(place) != trouble:
+                log.warning("table %s was altered; what is read of it is loaded again", table.name)
+                self._looks[place] = text
+                self._sink.invalidate(table.keys)
+
     def _changed(self, connection: sqlite3.Connection) -> list[Write]:
         """The keys that were noted, each with the value that it has now."""
         names = ", ".join(f"k{place}" for place in range(MAX_KEY_COLUMNS))
         noted = connection.execute(
             f"SELECT DISTINCT tbl, {names} FROM {CHANGES} WHERE id > ?", [self.progress.position]
         ).fetchall()
-        tables = {table.name: table for table in self.tables}
+        tables = {
+            table.name: table
+            for place, table in enumerate(self.tables)
+            if place not in self._troubles
+        }
         found: list[Write] = []
         for name, *cells in noted:
             table = tables.get(name)
@@ -181,10 +236,10 @@ class Sqlite(Database):
             if key is None:
                 self.note_unfit(table)
                 continue
-            where = " AND ".join(f"{quoted(column)} IS ?" for column in table.key_columns)
-            columns = listed(table.value_columns) or "1"
+            where = " AND ".join(f"s.{quoted(column)} IS ?" for column in table.key_columns)
+            columns = sql.of_row(table.value_columns) or "1"
             row = connection.execute(
-                f"SELECT {columns} FROM {quoted(name)} WHERE {where} LIMIT 1", slots
+                f"SELECT {columns} FROM {quoted(name)} AS s WHERE {where} LIMIT 1", slots
             ).fetchone()
             found.append(
                 (key, None if row is None else table.value_maker()([_cell(cell) for cell in row]))
@@ -213,15 +268,19 @@ class Sqlite(Database):
             raise SourceDown(f"the database does not answer: {error}") from error
 
     def _connection(self, executor: ThreadPoolExecutor) -> sqlite3.Connection:
-        if executor not in self._connections:
-            self._connections[executor] = _opened(self._path)
-        return self._connections[executor]
+        file, connection = self._connections.get(executor, (None, None))
+        if connection is None or file != self._file:
+            if connection is not None:
+                connection.close()
+            connection = _opened(self._path)
+            self._connections[executor] = self._file, connection
+        return connection
 
     async def _reach(self, position: int) -> None:
         if position > self.progress.position and self._following is not None:
             try:
                 self.look()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 self.progress.lost(str(error))
         await super()._reach(position)
 
@@ -237,8 +296,12 @@ class Sqlite(Database):
             row = connection.execute(SEQUENCE).fetchone()
             for one in keys:
                 pairs: list[Pair] = []
-                for table in self.tables:
+                for place, table in enumerate(self.tables):
                     bounds = table.bounds(one) if one.overlaps(table.keys) else None
+                    if bounds is not None and place in self._troubles:
+                        raise SourceDown(
+                            f"table {table.name} cannot be read: {self._troubles[place]}"
+                        )
                     if bounds is not None:
                         pairs += self._pairs(connection, table, bounds, one)
                 found.append(pairs)
@@ -303,9 +366,19 @@ def administrate(path: str, work: Callable[[sqlite3.Connection], Result]) -> Res
         raise SourceDown(f"{path} cannot be used: {error}") from error
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _file(path: str) -> File:
+    """Which file it is: a name may be given to another."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _opened(path: str, seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        f"file:{quote(path)}?mode=rw",  # a file that is gone is not made anew
+        uri=True,
+        timeout=seconds,
+        isolation_level=None,
+        check_same_thread=False,
     )
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from pequod.backing import litecatalog, pgcatalog, sqlite
+from pequod.backing import litecatalog, sqlite
 from pequod.backing.mapping import Table, read_tables
 from pequod.backing.opening import is_sqlite, path_of, postgres_module
 from pequod.cli.commands import add_json_option
@@ -82,15 +82,17 @@ def _sqlite(action: str, path: str, tables: list[Table]) -> list[str] | dict[str
 async def _postgres(
     action: str, url: str, tables: list[Table], slot: str
 ) -> list[str] | dict[str, Any]:
+    pgadmin, pgpool = postgres_module("pgadmin"), postgres_module("pgpool")
+
     async def work(connection: Any) -> list[str] | dict[str, Any]:
         if action == "init":
-            return await pgcatalog.init(connection, tables, slot)
+            return list(await pgadmin.init(connection, tables, slot))
         if action == "drop":
-            return await pgcatalog.drop(connection, slot)
-        state = await pgcatalog.slot_state(connection, slot)
+            return list(await pgadmin.drop(connection, slot))
+        state = await pgadmin.slot_state(connection, slot)
         if state is None:
             raise BadRequest(f"the database has no slot {slot}; `pequod db init` makes one")
         return {"slot": slot, **state}
 
-    done: list[str] | dict[str, Any] = await postgres_module().administrate(url, work)
+    done: list[str] | dict[str, Any] = await pgpool.administrate(url, work)
     return done

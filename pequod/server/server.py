@@ -176,7 +176,7 @@ class Server:
             found["cluster"] = self.node.status()
         if self._loader is not None and self._source is not None:
             calls = self.service.calls
-            reads = calls["get"] + calls["scan"] + calls["count"]
+            reads = calls["get"] + calls["scan"] + calls["count"] + calls["read"]
             found["loading"] = self._loader.stats() | {
                 "hit_rate": round(1 - self._loader.calls / reads, 6) if reads else None
             }

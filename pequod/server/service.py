@@ -11,6 +11,7 @@ from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
 
+from pequod.backing.base import Database
 from pequod.config import ServerConfig
 from pequod.engine.cache import Cache
 from pequod.engine.requests import check_key, check_value, checked_pairs, checked_range
@@ -71,6 +72,7 @@ class Service:
         self._cache = cache
         self._source = source
         self._node = source if isinstance(source, Node) else None
+        self._database = source if isinstance(source, Database) else None
         self._more_stats = more_stats
         self._config = config
         self._max_rows = config.max_rows
@@ -220,7 +222,8 @@ class Service:
         if after:
             self._reach(after)
         if self._node is None:
-            return {"rows": self._plain_scan(first, last, limit, reverse), "cut": "", "age": 0.0}
+            age = 0.0 if self._database is None else self._database.age
+            return {"rows": self._plain_scan(first, last, limit, reverse), "cut": "", "age": age}
         keys = checked_range(first, last)
         self._node.check_fresh(keys, checked_stale(stale))
         rows = self._plain_scan(first, last, limit, reverse)

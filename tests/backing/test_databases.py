@@ -310,6 +310,7 @@ def test_ready_and_metrics(side, run):
 
     async def scenario():
         async with serving(side, mapping) as server, await Web.open(server) as web:
+            await until(lambda: server._database.is_ready)
             assert (await web.get("/readyz")).status == 200
             await web.get("/v1/scan?prefix=t|ann|")
             metrics = (await web.get("/metrics")).body.decode()

@@ -1,18 +1,21 @@
 """PostgreSQL: altered tables, identities, lost connections, restarts, slots."""
 
 import asyncio
-import logging
 import re
 import signal
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from loadgen.postgres import LivePostgres
-from pequod import AsyncClient, BadRequest, SourceDown, prefix
-from pequod.cli.main import main
-from tests.backing.worlds import PostgresSide, posts_of, serving, timeline_of, twip
+from pequod import AsyncClient, SourceDown, prefix
+from pequod.backing import postgres
+from tests.backing.worlds import (
+    PostgresSide,
+    serving,
+    timeline_of,
+    twip,
+)
 from tests.server.helpers import Web, until
 
 
@@ -76,43 +79,6 @@ def test_truncate(pg, run):
     run(scenario())
 
 
-def test_altered_tables(pg, run, caplog):
-    mapping = twip(pg)
-    fill(pg)
-
-    async def scenario():
-        async with serving(pg, mapping) as server, AsyncClient(server.url) as pq:
-            await pq.scan(*prefix("t|ann|"))
-            pg.execute("INSERT INTO posts VALUES ('u1', 2000, 'before')")
-            pg.execute("INSERT INTO subs VALUES ('liz', 'u1')")
-            await pq.scan(*prefix("t|ann|"), after=pg.token())
-            loads = server._loader.ranges
-            pg.execute("ALTER TABLE posts ADD COLUMN mood TEXT DEFAULT 'fine'")
-            pg.execute("ALTER TABLE posts ADD COLUMN tweet2 TEXT")
-            pg.execute("INSERT INTO posts VALUES ('u1', 2001, 'after')")
-            rows = await pq.scan(*prefix("t|ann|"), after=pg.token())
-            assert rows == timeline_of(pg, "ann")
-            assert server._loader.ranges > loads
-            assert any("posts was altered" in one.getMessage() for one in caplog.records)
-            loads = server._loader.ranges
-            await pq.scan(*prefix("s|ann|"))  # the other table was left alone
-            assert server._loader.ranges == loads
-
-            pg.execute("ALTER TABLE posts RENAME COLUMN tweet TO text")
-            pg.execute("INSERT INTO posts VALUES ('u1', 2002, 'renamed')")
-            with pytest.raises(SourceDown, match=r"tables have changed.*tweet"):
-                await pq.scan(*prefix("t|ann|"), after=pg.token())
-            assert len(await pq.scan(*prefix("s|ann|"))) == 10
-            assert any("no column tweet" in one.getMessage() for one in caplog.records)
-            pg.execute("ALTER TABLE posts RENAME COLUMN text TO tweet")
-            pg.execute("INSERT INTO posts VALUES ('u1', 2003, 'back')")
-            rows = await pq.scan(*prefix("t|ann|"), after=pg.token())
-            assert rows == timeline_of(pg, "ann")
-
-    with caplog.at_level(logging.WARNING):
-        run(scenario())
-
-
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 def test_large_values_that_an_update_leaves_alone(pg, run, identity):
     """They are not sent: what the cache has of them stays, or is loaded."""
@@ -133,35 +99,6 @@ def test_large_values_that_an_update_leaves_alone(pg, run, identity):
             assert await pq.get("p|bob|0000000002") == large
 
     run(scenario())
-
-
-def test_an_identity_without_the_key_is_refused_with_the_cure(pg):
-    pg.execute(
-        "CREATE TABLE posts (id SERIAL PRIMARY KEY, poster TEXT, time INTEGER, tweet TEXT, "
-        "UNIQUE (poster, time))"
-    )
-    pg.execute("CREATE TABLE subs (usr TEXT, poster TEXT, PRIMARY KEY (usr, poster))")
-    mapping = '[[table]]\nname = "posts"\nkey = "p|<poster>|<time:10>"\nvalue = "tweet"'
-    with pytest.raises(BadRequest, match="REPLICA IDENTITY FULL"):
-        pg.init(mapping)
-    pg.execute("ALTER TABLE posts REPLICA IDENTITY FULL")
-    pg.init(mapping)
-
-
-def test_without_a_slot_or_a_publication(pg, run):
-    mapping = twip(pg)
-    pg.execute(f"ALTER PUBLICATION {pg.slot} DROP TABLE subs")
-
-    async def scenario():
-        async with serving(pg, mapping):
-            pass
-
-    with pytest.raises(BadRequest, match=r"subs is not in the publication.*db init"):
-        run(scenario())
-    pg.init(mapping)
-    pg.execute("SELECT pg_drop_replication_slot(%s)", pg.slot)
-    with pytest.raises(BadRequest, match="no slot"):
-        run(scenario())
 
 
 def cut(pg):
@@ -249,7 +186,7 @@ def test_too_much_log_is_released(pg, run):
                 "INSERT INTO posts SELECT 'u1', i, repeat('x', 100) "
                 "FROM generate_series(1000, 5000) i"
             )
-            await database._look_at_slot()
+            await database._look()
             await until(lambda: database.drops == 1 and database.progress.down_since is None)
             assert await pq.scan(*prefix("t|ann|")) == timeline_of(pg, "ann")
 
@@ -303,32 +240,59 @@ def test_postgres_goes_and_comes_back(run):
         pg.connection.close()
 
 
-def test_the_command_line_prepares_and_cleans_up(pg, tmp_path, capsys):
-    twip_tables = tmp_path / "twip.toml"
-    twip_tables.write_text(twip_mapping := twip(pg))
-    assert twip_mapping
-    slot = ["--db", pg.url, "--db-slot", "other"]
-    assert main(["db", "init", *slot, "--tables", str(twip_tables)]) == 0
-    assert "slot other: created" in capsys.readouterr().out
-    assert main(["db", "init", *slot, "--tables", str(twip_tables)]) == 0
-    assert "it was there" in capsys.readouterr().out
-    assert main(["db", "status", *slot, "--json"]) == 0
-    assert '"behind_bytes"' in capsys.readouterr().out
-    assert main(["db", "drop", *slot]) == 0
-    assert "slot other: dropped" in capsys.readouterr().out
-    assert main(["db", "status", *slot]) == 2
-    assert main(["db", "init", "--db", pg.url]) == 2
-    assert main(["db", "status", "--db", "mysql://x"]) == 2
-    assert "sqlite:///" in capsys.readouterr().err
-    assert main(["db", "status", "--db", "postgresql://127.0.0.1:1/x"]) == 3
+def test_a_database_that_falls_silent_is_lost_until_it_speaks(pg, run, monkeypatch):
+    """As when its machine stops, or a cable is pulled: no connection ends."""
+    monkeypatch.setattr(postgres, "LOOK_SECONDS", 0.05)
+    mapping = twip(pg)
+    fill(pg)
+
+    async def scenario():
+        async with serving(pg, mapping, db_seconds=0.5) as server, AsyncClient(server.url) as pq:
+            progress, stream = server._database.progress, server._database._stream
+            before = await pq.scan(*prefix("t|ann|"))
+            select, gate = server._database._select, asyncio.Event()
+
+            async def stuck(keys):
+                await gate.wait()
+                return await select(keys)
+
+            server._database._select = stuck
+            missing = asyncio.create_task(pq.scan(*prefix("p|liz|")))
+            stream._loop.remove_reader(stream._socket)
+            await until(lambda: progress.down_since is not None)
+            with pytest.raises(SourceDown, match="silent"):
+                await missing
+            assert await pq.scan(*prefix("t|ann|")) == before
+            assert (await pq.read(*prefix("t|ann|"))).age > 0.3
+            with pytest.raises(SourceDown, match="silent"):
+                await pq.scan(*prefix("t|ann|"), after="FFFF/0")
+            stream._loop.add_reader(stream._socket, stream._read)
+            gate.set()
+            await until(lambda: progress.down_since is None)
+            assert await pq.scan(*prefix("p|liz|")) == []
+            assert (await pq.read(*prefix("t|ann|"))).age == 0
+            assert server._database.drops == 0
+
+    run(scenario())
 
 
-def test_wal_level_is_checked():
-    with LivePostgres(wal_level="replica") as live:
-        pg = PostgresSide(live.url, "twip")
-        with pytest.raises(BadRequest, match=r"wal_level is replica; say ALTER SYSTEM"):
-            twip(pg)
-        pg.connection.close()
+def test_a_stream_that_stays_silent_is_opened_again(pg, run, monkeypatch):
+    monkeypatch.setattr(postgres, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(postgres, "DEAD_SECONDS", 1.0)
+    mapping = twip(pg)
+    fill(pg)
+
+    async def scenario():
+        async with serving(pg, mapping, db_seconds=0.3) as server, AsyncClient(server.url) as pq:
+            await pq.scan(*prefix("t|ann|"))
+            stream = server._database._stream
+            stream._loop.remove_reader(stream._socket)
+            pg.execute("DELETE FROM posts WHERE time < 50")
+            await until(lambda: server._database._stream is not stream)
+            await until(lambda: server._database.progress.down_since is None)
+            assert await pq.scan(*prefix("t|ann|"), after=pg.token()) == timeline_of(pg, "ann")
+
+    run(scenario())
 
 
 def test_a_database_that_is_not_there(run, pg):
@@ -341,19 +305,6 @@ def test_a_database_that_is_not_there(run, pg):
 
     with pytest.raises(SourceDown, match="cannot be used"):
         run(scenario())
-
-
-def test_bounds_use_an_index(pg):
-    """A load of many ranges never reads a whole table."""
-    twip(pg)
-    pg.execute("INSERT INTO posts SELECT 'u' || i % 100, i, 'x' FROM generate_series(0, 9999) i")
-    with psycopg.connect(pg.url, options="-c enable_seqscan=off") as connection:
-        plan = connection.execute(
-            "EXPLAIN SELECT t.* FROM unnest(array['u1', 'u2']) AS r(e) CROSS JOIN LATERAL "
-            "(SELECT * FROM posts s WHERE s.poster = r.e LIMIT 10) t"
-        ).fetchall()
-    assert any("Index" in row[0] for row in plan)
-    assert posts_of(pg)
 
 
 def test_the_example_of_the_docs(pg, run):

@@ -5,12 +5,16 @@ and load, the cache must end with what the database has.
 """
 
 import asyncio
+import os
+import signal
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
+from loadgen.postgres import LivePostgres
 from pequod import AsyncClient, prefix
-from tests.backing.worlds import posts_of, serving, timeline_of, twip
+from tests.backing.worlds import PostgresSide, posts_of, serving, timeline_of, twip
 from tests.server.helpers import until
 
 STATEMENTS = (
@@ -25,7 +29,7 @@ class Held:
     """Stops loads after they have read their rows, until they are let go."""
 
     def __init__(self, database):
-        self._select = database._select
+        self._database, self._select = database, database._select
         database._select = self.select
         self.waiting = []
 
@@ -38,6 +42,10 @@ class Held:
 
     async def load(self, number=1):
         await until(lambda: len(self.waiting) >= number)
+
+    def release(self):
+        """Hold loads no more."""
+        self._database._select = self._select
 
     def let_go(self, place=0):
         self.waiting[place].set()
@@ -195,3 +203,66 @@ def test_a_load_that_is_ahead_of_the_log_waits_for_it(pg, run):
             assert await pq.get("p|bob|0000000001") == "newest"
 
     run(scenario())
+
+
+def test_a_commit_that_is_told_of_before_it_can_be_seen(pg, run):
+    """PostgreSQL waits for a standby when its log has the commit: a load reads the old row."""
+    writer = psycopg.connect(pg.url, autocommit=True)
+    pg.execute("SET synchronous_commit = local")
+
+    async def standby(name):
+        pg.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        pg.execute("SELECT pg_reload_conf()")
+        await until(lambda: writer.execute("SHOW synchronous_standby_names").fetchone() == (name,))
+
+    async def scenario():
+        async with world(pg) as (server, pq, held):
+            await followed(server, pg)  # what was there before it began
+            await standby("nobody")
+            try:
+                writing = asyncio.create_task(
+                    asyncio.to_thread(writer.execute, "UPDATE posts SET tweet = 'new'")
+                )
+                changes = server._database.changes
+                await until(lambda: server._database.changes > changes)
+                reading = asyncio.create_task(pq.scan(*prefix("p|bob|")))
+                await asyncio.sleep(0.05)
+                assert not held.waiting, "the load has no rows yet"
+            finally:
+                pg.execute("ALTER SYSTEM RESET synchronous_standby_names")
+                pg.execute("SELECT pg_reload_conf()")
+            await writing
+            await held.load()
+            held.let_go()
+            assert await reading == posts_of(pg) == [("p|bob|0000000001", "new")]
+
+    try:
+        run(scenario())
+    finally:
+        writer.close()
+
+
+def test_a_load_has_a_commit_that_a_crash_loses(run):
+    """With synchronous_commit = off rows are seen before they are safe on disk."""
+    with LivePostgres() as live:
+        pg = PostgresSide(live.url, "twip")
+
+        async def scenario():
+            async with world(pg) as (server, pq, held):
+                held.release()
+                query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+                [[walwriter]] = pg.execute(query)
+                os.kill(walwriter, signal.SIGSTOP)
+                pg.execute("SET synchronous_commit = off")
+                pg.execute("UPDATE posts SET tweet = 'lost'")
+                assert await pq.scan(*prefix("p|bob|")) == [("p|bob|0000000001", "lost")]
+                os.kill(walwriter, signal.SIGKILL)  # which is a crash of all
+                progress = server._database.progress
+                await until(lambda: progress.down_since is not None)
+                await until(lambda: progress.down_since is None)
+                await asyncio.to_thread(pg.reconnect)
+                assert posts_of(pg) == [("p|bob|0000000001", "old")]
+                assert await pq.scan(*prefix("p|bob|")) == posts_of(pg)
+
+        run(scenario())
+        pg.connection.close()

@@ -1,14 +1,18 @@
 """SQLite: other processes, pruning, servers that fall behind, the command line."""
 
+import asyncio
+import sqlite3
 import subprocess
 import sys
 import time
 
+import pytest
+
 from loadgen.servers import start_pequod
-from pequod import AsyncClient, prefix
-from pequod.backing import sqlite
+from pequod import AsyncClient, SourceDown, prefix
+from pequod.backing import sqlite as backing
 from pequod.cli.main import main
-from tests.backing.worlds import TIMELINE, posts_of, serving, twip
+from tests.backing.worlds import SCHEMA, TIMELINE, posts_of, serving, twip
 from tests.server.helpers import until
 
 
@@ -49,8 +53,8 @@ def test_another_process_is_noticed_soon(lite, run):
 
 
 def test_changes_are_pruned(lite, run, monkeypatch):
-    monkeypatch.setattr(sqlite, "KEPT_CHANGES", 20)
-    monkeypatch.setattr(sqlite, "PRUNE_CHANGES", 10)
+    monkeypatch.setattr(backing, "KEPT_CHANGES", 20)
+    monkeypatch.setattr(backing, "PRUNE_CHANGES", 10)
     mapping = twip(lite)
 
     def kept():
@@ -81,6 +85,78 @@ def test_a_server_that_missed_changes_loads_anew(lite, run):
             lite.execute("COMMIT")
             await pq.count(*prefix("p|"), after=lite.token())
             assert await pq.scan(*prefix("p|")) == posts_of(lite)
+
+    run(scenario())
+
+
+async def timeline(pq):
+    """Ann's tweets, or None if they cannot be read."""
+    try:
+        return [value for _, value in await pq.scan(*prefix("t|ann|"))]
+    except SourceDown:
+        return None
+
+
+async def becomes(pq, expected):
+    async with asyncio.timeout(10):
+        while await timeline(pq) != expected:
+            await asyncio.sleep(0.005)
+
+
+def test_altered_tables(lite, run, caplog):
+    mapping = twip(lite)
+    lite.execute("INSERT INTO subs VALUES ('ann', 'bob')")
+    lite.execute("INSERT INTO posts VALUES ('bob', 1, 'one')")
+
+    async def scenario():
+        async with serving(lite, mapping) as server, AsyncClient(server.url) as pq:
+            assert await timeline(pq) == ["one"]
+            lite.execute("ALTER TABLE posts RENAME COLUMN tweet TO text")
+            lite.execute("INSERT INTO posts VALUES ('bob', 2, 'two')")
+            await becomes(pq, None)  # not the text "tweet", as SQLite has it of unknown names
+            with pytest.raises(SourceDown, match="no column tweet; it has poster, time, text"):
+                await pq.get("p|bob|0000000001")
+            assert await pq.scan(*prefix("s|liz|")) == []  # the other table is served
+            lite.execute("ALTER TABLE posts RENAME COLUMN text TO tweet")
+            await becomes(pq, ["one", "two"])
+            lite.execute("DROP TABLE posts")
+            await becomes(pq, None)
+            lite.execute(SCHEMA[0])
+            lite.execute("INSERT INTO posts VALUES ('bob', 3, 'three')")
+            await becomes(pq, ["three"])  # its triggers are made anew
+            lite.execute("INSERT INTO posts VALUES ('bob', 4, 'four')")
+            await becomes(pq, ["three", "four"])
+            lite.execute("ALTER TABLE posts RENAME TO old")
+            await becomes(pq, None)
+            assert "posts was altered" in caplog.text
+
+    run(scenario())
+
+
+def test_another_file_of_that_name(lite, run):
+    """Gone, and then a backup in its place."""
+    mapping = twip(lite)
+    lite.execute("INSERT INTO subs VALUES ('ann', 'bob')")
+    lite.execute("INSERT INTO posts VALUES ('bob', 1, 'old')")
+
+    async def scenario():
+        async with serving(lite, mapping) as server, AsyncClient(server.url) as pq:
+            backup = sqlite3.connect(lite.path.with_name("backup.db"))
+            lite.connection.backup(backup)
+            lite.execute("UPDATE posts SET tweet = 'new'")
+            backup.close()
+            await becomes(pq, ["new"])
+            lite.close()
+            for name in ("twip.db", "twip.db-wal", "twip.db-shm"):
+                lite.path.with_name(name).unlink(missing_ok=True)
+            progress = server._database.progress
+            await until(lambda: progress.down_since is not None)
+            assert await timeline(pq) == ["new"]
+            with pytest.raises(SourceDown, match="No such file"):
+                await pq.scan(*prefix("s|liz|"))
+            lite.path.with_name("backup.db").rename(lite.path)
+            await becomes(pq, ["old"])
+            assert progress.down_since is None
 
     run(scenario())
 

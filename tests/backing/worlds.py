@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from pequod.backing import pgcatalog, postgres
+from pequod.backing import pgadmin, pgpool
 from pequod.backing.mapping import tables_of
 from pequod.config import ServerConfig
 from pequod.server import Server
@@ -50,6 +50,7 @@ class SqliteSide:
         self.path = directory / "twip.db"
         self.url = f"sqlite:///{self.path}"
         self.connection = sqlite3.connect(self.path, isolation_level=None, timeout=10)
+        self.connection.execute("PRAGMA synchronous = OFF")  # the machine does not lose power
 
     def execute(self, statement: str, *params: Any) -> list[Any]:
         return self.connection.execute(statement.replace("%s", "?"), params).fetchall()
@@ -87,8 +88,8 @@ class PostgresSide:
 
     def init(self, mapping: str) -> None:
         async def work() -> None:
-            await postgres.administrate(
-                self.url, lambda one: pgcatalog.init(one, tables_of(mapping), self.slot)
+            await pgpool.administrate(
+                self.url, lambda one: pgadmin.init(one, tables_of(mapping), self.slot)
             )
 
         # In a thread, since a test may have a loop of its own running.
