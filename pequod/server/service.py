@@ -17,11 +17,12 @@ from pequod.engine.cache import Cache
 from pequod.engine.requests import check_key, check_value, checked_pairs, checked_range
 from pequod.errors import BadRequest, BadValue, Forbidden, OversizedKey, TooLarge, UnknownMethod
 from pequod.joins.parser import parse
-from pequod.keys import EVERYTHING, KeyRange, Pair, Value, point, prefix
+from pequod.keys import KeyRange, Pair, Value, point
 from pequod.server.access import ADMIN, READ, WRITE, Principal
 from pequod.server.claims import checked_changes, checked_stale, guarded
 from pequod.server.loading import Later, Source
 from pequod.server.node import Node
+from pequod.server.reaches import Reaches
 
 SLICE_SECONDS = 0.002  # that one client is served before others have their turn
 
@@ -77,6 +78,7 @@ class Service:
         self._config = config
         self._max_rows = config.max_rows
         self._started = time.monotonic()
+        self._reaches = Reaches(cache)
         self._callers: dict[Principal, Caller] = {}
         self.calls = dict.fromkeys((*_ROLE_FOR, "timed"), 0)  # a Counter would cost twice as much
         self.errors: Counter[str] = Counter()
@@ -125,7 +127,7 @@ class Service:
                 yield name, method
 
     def _confined(self, name: str, method: Method, principal: Principal) -> Method:
-        reach = getattr(self, f"_reach_of_{name}", _reach_of_everything)
+        reach = self._reaches.of(name)
 
         def confined(*args: Any) -> Any:
             check_arguments(name, method, args)
@@ -133,40 +135,6 @@ class Service:
             return method(*args)
 
         return confined
-
-    def _reach_of_get(self, key: str, *_: Any) -> list[KeyRange]:
-        check_key(key)
-        return [point(key)]
-
-    _reach_of_remove = _reach_of_get
-
-    def _reach_of_scan(self, first: str, last: str, *_: Any) -> list[KeyRange]:
-        return [checked_range(first, last)]
-
-    _reach_of_count = _reach_of_digest = _reach_of_remove_range = _reach_of_read = _reach_of_scan
-
-    def _reach_of_put(self, key: str, value: Value) -> list[KeyRange]:
-        return self._reach_of_get(key)
-
-    def _reach_of_put_many(self, pairs: Any) -> Iterator[KeyRange]:
-        return (point(key) for key, _ in checked_pairs(pairs))
-
-    def _reach_of_write(self, changes: Any) -> Iterator[KeyRange]:
-        return (point(key) for key, _ in checked_changes(changes))
-
-    def _reach_of_add_join(self, text: str) -> Iterator[KeyRange]:
-        """What the joins read and write: whoever installs them makes the one of the other."""
-        yield from _reach_of_joins(text)
-        names = {join.name for join in parse(text)}
-        for installed in self._cache.joins():
-            if installed["name"] in names:  # the error would tell of a join that has this name
-                yield from _reach_of_joins(installed["text"])
-
-    def _reach_of_drop_join(self, name: str) -> Iterable[KeyRange]:
-        for join in self._cache.joins():
-            if join["name"] == name:
-                return _reach_of_joins(join["text"])
-        return [EVERYTHING]  # that there is none would tell of those of others
 
     # Methods with limits of their own.
 
@@ -437,15 +405,3 @@ def _refusal(name: str, principal: Principal) -> Method:
         )
 
     return refuse
-
-
-def _reach_of_joins(text: str) -> Iterator[KeyRange]:
-    for join in parse(text):
-        yield prefix(join.output.literal_head)
-        for source in join.sources:
-            yield prefix(source.pattern.literal_head)
-
-
-def _reach_of_everything(*_: Any) -> list[KeyRange]:
-    """What tells of the whole cache, or of sources anywhere."""
-    return [EVERYTHING]

@@ -85,4 +85,4 @@ def test_help_shows_examples():
 def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path):
     process = loadgen("engine", "--json", str(tmp_path / "nowhere" / "engine.json"))
     assert process.returncode == 2
-    assert "cannot write into" in process.stderr
+    assert "cannot write" in process.stderr
