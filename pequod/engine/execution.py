@@ -51,16 +51,17 @@ class Execution:
         derivations: list[Derivation],
         value_key: str = "",
         value: Value = "",
-    ) -> None:
+    ) -> bool:
         """Add the derivations of the remaining `steps` under `slots` whose output is in `keys`.
 
         None for `keys` says that all of them are, which then holds for all further steps too.
+        False if `enter` skipped a source.
         """
         if not steps:
             output_key = plan.join.output.fill(slots)
             if keys is None or keys.first <= output_key < keys.last:
                 derivations.append((output_key, value_key, value))
-            return
+            return True
         step = steps[0]
         source = step.source_range(slots)
         ranges = [source]
@@ -70,12 +71,15 @@ class Execution:
                 keys = None
             else:
                 ranges = step.containment.ranges(known, source, keys)
-        if not ranges or not enter(step, slots, source, ranges):
-            return
+        if not ranges:
+            return True
+        if not enter(step, slots, source, ranges):
+            return False
         if step.is_last:
             given = None if step.gives_value else (value_key, value)
             self._innermost(step, slots, len(source.first), ranges, keys, given, derivations)
-            return
+            return True
+        entered = True
         match, skip = step.tail.fullmatch, len(source.first)
         rest, new, tested = steps[1:], step.new_names, step.tested
         for source_keys in ranges:
@@ -92,7 +96,10 @@ class Execution:
                         inner[name] = matched[name]
                     if step.gives_value:
                         value_key, value = key, source_value
-                    self.derive(plan, rest, inner, keys, enter, derivations, value_key, value)
+                    entered &= self.derive(
+                        plan, rest, inner, keys, enter, derivations, value_key, value
+                    )
+        return entered
 
     def _innermost(
         self,

@@ -194,25 +194,17 @@ class Updating:
         """The derivations by way of one source row; None if `enter` skipped a source."""
         step, status = context.step, context.status
         derivations: list[Derivation] = []
-        skipped = False
-
-        def entering(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
-            nonlocal skipped
-            entered = enter(step, slots, source, ranges)
-            skipped = skipped or not entered
-            return entered
-
-        self._execution.derive(
+        entered = self._execution.derive(
             step.plan,
             step.deeper,
             bound,
             status.keys,
-            entering,
+            enter,
             derivations,
             value_key,
             "" if value is None else value,
         )
-        return None if skipped else derivations
+        return derivations if entered else None
 
     def _unlink_from(self, status: StatusRange) -> Enter:
         def enter(step: Step, slots: Slots, source: KeyRange, ranges: list[KeyRange]) -> bool:
