@@ -23,7 +23,7 @@ from loadgen.servers import CLIENT_CORE, ServerProcess, free_port, pin, start_pe
 from loadgen.world import TIMELINE, follow_key, post_key, timeline_range, user_name
 from pequod import AsyncClient
 
-AT_ONCE = 16  # calls that are under way, for each server that is read
+AT_ONCE = 64  # calls that are under way, for each server that is read
 PAGE = 20  # rows of a timeline check
 CLUSTERS = (2, 4)  # compute servers
 

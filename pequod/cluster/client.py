@@ -106,7 +106,9 @@ class ClusterClient(AsyncClient):
 
     def _avoided_until(self, node: str) -> float:
         """A moment to come, or 0; where many were lost, the one that was lost first is best."""
-        until = self._avoided.get(node, 0.0)
+        until = self._avoided.get(node)
+        if until is None:
+            return 0.0
         return until if until > asyncio.get_running_loop().time() else 0.0
 
     def _nodes(self, method: str, args: tuple[Any, ...]) -> list[str]:
