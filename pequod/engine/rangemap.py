@@ -55,15 +55,20 @@ class RangeMap(Generic[Item]):
 
     def overlapping(self, keys: KeyRange) -> list[Item]:
         """The items that share a key with `keys`, in order."""
-        if not keys or not self._items:
+        items, (first, last) = self._items, keys
+        if not items or first >= last:
             return []
-        items = [self._items[first] for first in self._items.irange(keys.first, keys.last)]
-        if items and items[-1].first >= keys.last:
-            items.pop()
-        before = self.at(keys.first)
-        if before is not None and before.first < keys.first:
-            items.insert(0, before)
-        return items
+        found: list[Item] = []
+        place = items.bisect_right(first)
+        if place:
+            before: Item = items.peekitem(place - 1)[1]
+            if first < before.last:
+                found.append(before)
+                if last <= before.last:  # as it mostly is
+                    return found
+        if place < len(items) and items.peekitem(place)[0] < last:
+            found += [items[one] for one in items.irange(first, last, (False, False))]
+        return found
 
     def gaps(self, keys: KeyRange) -> list[KeyRange]:
         """The parts of `keys` that no item covers, in order."""
