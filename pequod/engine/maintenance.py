@@ -62,8 +62,7 @@ class Maintenance:
                 self._freshen_view(view, wanted, reader)
 
     def _reside(self, keys: KeyRange) -> None:
-        self.missing += self._residency.missing(keys)
-        self._residency.touch(keys)
+        self.missing += self._residency.want(keys)
 
     @property
     def _is_remote(self) -> bool:

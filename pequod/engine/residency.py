@@ -137,9 +137,13 @@ class Residency:
                 for key in [key for key in loading.changes if key in keys]:
                     del loading.changes[key]
 
-    def touch(self, keys: KeyRange) -> None:
-        """A read wants these keys."""
-        self._touched.extend(self.resident.overlapping(keys))
+    def want(self, keys: KeyRange) -> list[KeyRange]:
+        """A read wants these keys; gives those that are missing."""
+        found = self.resident.overlapping(keys)
+        self._touched += found
+        if len(found) == 1 and found[0].first <= keys.first and keys.last <= found[0].last:
+            return []
+        return self.missing(keys)
 
     def end_read(self, used: int, *, succeeded: bool) -> None:
         """What was touched is used now, but waits on if the read found something missing."""

@@ -337,7 +337,9 @@ class Store:
             name = table_of(keys[start])
             end = bisect_left(keys, prefix(name + BAR).last, start) if name else start + 1
             table, added = self.table(name), keys[start:end]
-            of = [shared(value) for value in values[start:end]]
+            of = values[start:end]
+            if 1 in map(len, of):
+                of = [shared(value) for value in of]
             table.splice(added, of)
             table.account(len(added), rows_bytes(added) + values_bytes(of))
             if table.watches is not None:

@@ -225,11 +225,8 @@ class Service:
                 "ask for page after page, with iterate(first, last) or a limit"
             )
         most = self._config.max_reply
-        size = 0
-        for key, value in rows:
-            size += len(key) + len(value)
-            if size > most:
-                raise too_large(most)
+        if sum([len(key) + len(value) for key, value in rows]) > most:
+            raise too_large(most)
 
     def put(self, key: str, value: Value) -> str | None:
         """Gives a token if the row was written elsewhere first."""
