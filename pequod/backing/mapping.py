@@ -101,6 +101,10 @@ class Table:
             (place, slot.width, self.kinds[slot.column] == NUMBER, slot.after)
             for place, slot in enumerate(self.slots[skip:])
         ]
+        if len(steps) == 1:
+            [(_, only_width, is_only_number, behind)] = steps
+            if is_only_number and only_width is not None:
+                return _number_maker(only_width, behind, self.head)
 
         def key_of(cells: Sequence[Any], head: str = self.head) -> str | None:
             for place, width, is_number, after in steps:
@@ -349,3 +353,16 @@ def _parts(name: str, key: str) -> tuple[str, tuple[Slot, ...]]:
                 f"{name}: a column without a width is followed by a bar: <{slot.column}>|"
             )
     return head, tuple(slots)
+
+
+def _number_maker(width: int, after: str, before: str) -> Callable[..., str | None]:
+    """A `key_maker` for one number of a fixed width, as most loads want: the times of a poster."""
+
+    def key_of(cells: Sequence[Any], head: str = before) -> str | None:
+        cell = cells[0]
+        if not cell or cell.__class__ is bytes or len(cell) > width or cell[0] == "-":
+            return None
+        key: str = head + cell.rjust(width, "0") + after
+        return key
+
+    return key_of

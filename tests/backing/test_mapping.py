@@ -69,10 +69,18 @@ def test_a_mapping_that_is_not_there():
         ("p|<a:3>|x", ("liza",), None),
         ("p|<a>x", ("axb",), None),
         ("p|<a:2><b>", ("ab", "c"), "p|abc"),
+        ("p|<n:4>|x", ("7",), "p|0007|x"),
+        ("p|<n:4>", ("-7",), None),
+        ("p|<n:4>", ("12345",), None),
+        ("p|<n:4>", (None,), None),
     ],
 )
 def test_keys_of_rows(key, cells, expected):
-    assert table(key).key_maker()(cells) == expected
+    one = table(key)
+    assert one.key_maker()(cells) == expected
+    if expected is not None and len(cells) > 1:  # the first cell is the same in all rows
+        head = one.key_maker()(cells).rpartition(cells[-1].rjust(one.slots[-1].width or 0, "0"))[0]
+        assert one.key_maker(len(cells) - 1)(cells[-1:], head) == expected
 
 
 @pytest.mark.parametrize(
