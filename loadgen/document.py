@@ -114,8 +114,7 @@ commit is seen; and a timeline of 200 followees, cold and warm, beside the SQL o
 ## In a cluster
 
 The paper's Figure 10, as far as two cores go: Twip on 1, 2 and 4 compute servers with all base rows
-on one home. Cores are few, so the figure is the CPU per timeline check, of servers that take turns;
-[cluster.md](cluster.md) has what they take side by side.
+on one home. Cores are few, so the figure is the CPU per timeline check ([cluster.md](cluster.md)).
 
 """,
     "pipeline": """\
